@@ -121,6 +121,43 @@ static void end_busy(struct redlock_claim *claim)
     base->engine->events->busy(base, hint_ns);
 }
 
+/* ---- broken ---- */
+
+/* Broken on so many nodes that no majority is left. by: "pid host". */
+static void vote_broken(struct vote *vote, const char *by)
+{
+    struct redlock_claim *claim = claim_of_vote(vote);
+    struct redlock *redlock = redlock_of_claim(claim);
+    char why[LOSS_MAX];
+    struct stile_error err;
+    struct count count;
+    redlock_vote_cancel(vote);
+    vote->answer = TAKEN;
+    redlock_votes_count(&count, claim);
+    if (count.taken <= redlock->n - redlock->majority)
+        return;
+    redis_loss_broken(why, by);
+    error_set(&err, STILE_LOST, 0, "%s", why);
+    redlock_base(claim)->engine->events->lost(redlock_base(claim), &err);
+}
+
+/* A key that is gone for another reason is up to the renewals, which count the nodes. */
+static void on_checked(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct vote *vote = data;
+    const char *reason = err ? NULL : text_of(reply);
+    vote->checking = false;
+    if (reason && strncmp(reason, "b ", 2) == 0)
+        vote_broken(vote, reason + 2);
+}
+
+static void check_if_due(struct vote *vote)
+{
+    bool counts = vote->answer == OURS || vote->answer == CONFIRMED;
+    if (vote->check_due && counts && !vote->pending && claim_of_vote(vote)->state == HELD)
+        redlock_vote_check(vote, on_checked);
+}
+
 /* ---- answers ---- */
 
 static void on_answer(void *data, const redisReply *reply, const struct stile_error *err)
@@ -130,6 +167,7 @@ static void on_answer(void *data, const redisReply *reply, const struct stile_er
     bool pushed = redlock_vote_take(vote, reply, err);
     if (pushed && vote->answer == OURS && !is_phase1(claim->state) && vote->fence < claim->token)
         redlock_vote_phase2(vote, on_answer);
+    check_if_due(vote);
     evaluate(claim);
 }
 
@@ -162,8 +200,11 @@ static void grant(struct redlock_claim *claim)
     claim->was_held = true;
     claim->last_token = claim->token;
     claim->contended = claim->has_waited;
+    claim->renewed_ns = claim->sent_ns;
     /* For the message of `stile break`; a renewal would notice, too. */
     redlock_nodes_subscribe(redlock);
+    for (unsigned i = 0; i < redlock->n; i++)
+        check_if_due(&claim->votes[i]);
     base->engine->events->granted(base, claim->token, claim->sent_ns, base->ttl_ns);
 }
 
@@ -638,20 +679,27 @@ const char *redlock_owner(struct engine *engine, struct claim *base)
 
 /* ---- messages ---- */
 
-/* In the order in which they were asked for: some may not be queued on this node yet. */
+/* More claims than these that are held when a subscription begins are left to the renewals, which
+ * checking them all at once would delay. */
+#define CHECKS_MAX 256
+
+/* In the order in which they were asked for: some may not be queued on this node yet. Of the others
+ * the message that they were broken was missed if it came before the subscription. */
 void redlock_claims_ask_again(struct node *node)
 {
     struct redlock *redlock = node->redlock;
-    size_t i = (size_t)(node - redlock->nodes);
+    size_t i = (size_t)(node - redlock->nodes), checks = 0;
     for (struct leased *leased = redlock->claims.oldest, *next; leased; leased = next) {
         struct redlock_claim *claim = (struct redlock_claim *)leased;
+        struct vote *vote = &claim->votes[i];
+        bool waits = is_phase1(claim->state) && redlock_base(claim)->wait;
         next = leased->newer;
-        if (!is_phase1(claim->state) || !redlock_base(claim)->wait)
-            continue;
-        enum answer answer = claim->votes[i].answer;
-        if (answer == OURS || answer == CONFIRMED)
-            continue;
-        redlock_vote_ask(&claim->votes[i], true, on_answer);
+        if (waits && vote->answer != OURS && vote->answer != CONFIRMED) {
+            redlock_vote_ask(vote, true, on_answer);
+        } else if (checks++ < CHECKS_MAX) {
+            vote->check_due = true;
+            check_if_due(vote);
+        }
     }
 }
 
@@ -688,22 +736,14 @@ static void return_key(struct node *node, const char *text)
     redlock_removal_return(node, owner, name, len);
 }
 
-/* Broken on so many nodes that no majority is left. */
-static void message_broken(struct vote *vote)
+/* The answer that grants it may still be on its way, on another connection: then the node is asked
+ * once it is held. */
+static void message_broken(struct vote *vote, const char *by)
 {
-    struct redlock_claim *claim = claim_of_vote(vote);
-    struct redlock *redlock = redlock_of_claim(claim);
-    struct stile_error err;
-    struct count count;
-    if (claim->state != HELD)
-        return;
-    redlock_vote_cancel(vote);
-    vote->answer = TAKEN;
-    redlock_votes_count(&count, claim);
-    if (count.taken <= redlock->n - redlock->majority)
-        return;
-    error_set(&err, STILE_LOST, 0, "taken over by `stile break`");
-    redlock_base(claim)->engine->events->lost(redlock_base(claim), &err);
+    if (claim_of_vote(vote)->state == HELD)
+        vote_broken(vote, by);
+    else
+        vote->check_due = true;
 }
 
 static void message_next(struct redlock_claim *claim, const char *text)
@@ -714,9 +754,9 @@ static void message_next(struct redlock_claim *claim, const char *text)
                        random_below(claim, 2 * LOOK_AFTER_NS));
 }
 
-/* "g owner fence lock", "y owner fence lock", "h owner ms" or "b owner"; "p owner" only tests
- * whether anybody listens. Anybody may publish anything, so a message is a hint at most: the votes
- * decide. A "g" for a claim that has ended needs no answer: its release finds the key, or its
+/* "g owner fence lock", "y owner fence lock", "h owner ms" or "b owner pid host"; "p owner" only
+ * tests whether anybody listens. Anybody may publish anything, so a message is a hint at most: the
+ * votes decide. A "g" for a claim that has ended needs no answer: its release finds the key, or its
  * entry, there. But a "y" may hand over to a claim that has ended. */
 void redlock_claims_message(struct node *node, const char *text, size_t len)
 {
@@ -732,7 +772,7 @@ void redlock_claims_message(struct node *node, const char *text, size_t len)
         else if (!claim && text[0] == 'y' && strspn(text + 2, "0123456789abcdef") == OWNER_LEN)
             return_key(node, text);
     } else if (claim && text[0] == 'b') {
-        message_broken(vote);
+        message_broken(vote, rest);
     } else if (claim && text[0] == 'h') {
         message_next(claim, rest);
     }

@@ -19,7 +19,7 @@ struct node_reply {
     struct poll *poll;
     bool answered;
     long long number; /* break */
-    char *holder, *fence, **queue;
+    char *holder, *fence, **queue, *last;
     long long ms, age_ms;
     size_t n_queue;
 };
@@ -31,6 +31,7 @@ struct poll {
     void *data;
     const char *name;
     unsigned pending;
+    unsigned enough; /* so many answers will do */
     struct node_reply replies[NODES_MAX];
 };
 
@@ -41,6 +42,7 @@ static void poll_free(struct poll *poll) /* fn is no longer called */
         redis_conn_forget(poll->redlock->nodes[i].requests, one);
         free(one->holder);
         free(one->fence);
+        free(one->last);
         for (size_t k = 0; k < one->n_queue; k++)
             free(one->queue[k]);
         free(one->queue);
@@ -93,31 +95,43 @@ static void on_reply(void *data, const redisReply *reply, const struct stile_err
         one->ms = number_at(reply, 1);
         one->fence = copy(text_at(reply, 2));
         one->age_ms = number_at(reply, 3);
+        one->last = copy(text_at(reply, 5));
         take_queue(one, element_at(reply, 4));
     }
-    if (--poll->pending == 0)
+    if (--poll->pending == 0 || __builtin_popcount(poll_answering(poll)) >= (int)poll->enough)
         poll->fn(poll);
 }
 
-/* Runs a script on a name's keys, with an argument or none (NULL). NULL: out of memory, or no node
- * can be asked. */
-static struct poll *poll_start(struct redlock *redlock, const struct lua *script, const char *name,
-                               const char *arg, poll_fn *fn, void *data)
+/* One script for all nodes. */
+struct question {
+    const struct lua *script;
+    const char *keys;    /* for redlock_call_keys() */
+    const char *args[2]; /* NULL: no more */
+    unsigned enough;     /* so many answers will do; the others may come, too */
+};
+
+/* NULL: out of memory, or no node can be asked. */
+static struct poll *poll_start(struct redlock *redlock, const struct question *question,
+                               const char *name, poll_fn *fn, void *data)
 {
     struct poll *poll = calloc(1, sizeof *poll);
     struct keys keys;
     struct call call;
     if (!poll)
         return NULL;
-    *poll = (struct poll){
-        .inquiry.discard = poll_discard, .redlock = redlock, .fn = fn, .data = data, .name = name};
+    *poll = (struct poll){.inquiry.discard = poll_discard,
+                          .redlock = redlock,
+                          .fn = fn,
+                          .data = data,
+                          .name = name,
+                          .enough = question->enough};
     redlock_keys_of(&keys, redlock, name, strlen(name));
-    redlock_call_keys(&call, redlock, &keys, "KQFN");
-    if (arg)
-        redlock_call_add(&call, arg);
+    redlock_call_keys(&call, redlock, &keys, question->keys);
+    for (size_t i = 0; i < 2 && question->args[i]; i++)
+        redlock_call_add(&call, question->args[i]);
     for (unsigned i = 0; i < redlock->n; i++) {
         poll->replies[i].poll = poll;
-        poll->pending += !redlock_call_send(&call, &redlock->nodes[i], script, on_reply,
+        poll->pending += !redlock_call_send(&call, &redlock->nodes[i], question->script, on_reply,
                                             &poll->replies[i], NULL);
     }
     if (poll->pending)
@@ -169,7 +183,8 @@ static int64_t expires_ms(const struct poll *poll, const char *holder)
     return most;
 }
 
-/* "token owner pid host command" of this holder; where nobody holds the lock, of the last grant. */
+/* "token owner pid host command" of this holder; where nobody holds the lock, of the client that
+ * had it last. */
 static const struct node_reply *fence_of(const struct poll *poll, const char *holder)
 {
     const struct node_reply *best = NULL;
@@ -179,7 +194,7 @@ static const struct node_reply *fence_of(const struct poll *poll, const char *ho
         const char *owner = fence ? strchr(fence, ' ') : NULL;
         uint64_t token = fence ? strtoull(fence, NULL, 10) : 0;
         bool fits = owner && (holder[0] == '~' || strncmp(owner + 1, holder, OWNER_LEN) == 0);
-        if (fits && token > highest) {
+        if (fits && (!best || token > highest)) {
             highest = token;
             best = &poll->replies[i];
         }
@@ -197,11 +212,12 @@ static void add_holder(struct view *view, const struct poll *poll, const char *h
     *claim = (struct stile_claim_info){.held = true,
                                        .ghost = holder[0] == '~',
                                        .token = token,
+                                       .age_ms = AGE_UNKNOWN,
                                        .expires_ms = expires_ms(poll, holder),
                                        .owner = holder,
                                        .host = "",
                                        .command = ""};
-    if (by && !claim->ghost) {
+    if (by) {
         claim->age_ms = by->age_ms > 0 ? by->age_ms : 0;
         redis_view_take_client(claim, text);
     }
@@ -212,7 +228,8 @@ static void add_waiter(struct view *view, const char *entry)
     struct stile_claim_info *claim = &view->claims[view->n++];
     char *text = redis_view_keep(view, entry);
     const char *owner = redis_view_take_word(&text);
-    *claim = (struct stile_claim_info){.expires_ms = STILE_NO_DEADLINE, .owner = owner};
+    *claim = (struct stile_claim_info){
+        .age_ms = AGE_UNKNOWN, .expires_ms = STILE_NO_DEADLINE, .owner = owner};
     redis_view_take_client(claim, text);
 }
 
@@ -261,23 +278,47 @@ static void query_end_unasked(struct query *query)
 
 /* ---- show and break ---- */
 
+/* "token record" with the largest token of those that answer, without the token; or "". */
+static const char *last_record(const struct poll *poll)
+{
+    const char *latest = "";
+    uint64_t most = 0;
+    for (unsigned i = 0; i < poll->redlock->n; i++) {
+        const char *last = poll->replies[i].last, *text = last ? strchr(last, ' ') : NULL;
+        uint64_t token = text ? strtoull(last, NULL, 10) : 0;
+        if (text && token >= most) {
+            most = token;
+            latest = text + 1;
+        }
+    }
+    return latest;
+}
+
 static void on_shown(struct poll *poll)
 {
     struct query *query = poll->data;
     struct stile_error err;
     struct view view = {0};
     enum stile_status status = poll_view(&view, poll, &err);
-    if (!status)
+    const char *record = last_record(poll);
+    if (!status) {
+        query->engine->events->record(query, record, strlen(record));
         query->engine->events->info(query, &view.info);
+    }
     redis_view_free(&view);
     poll_free(poll);
     query_end(query, status ? &err : NULL);
 }
 
+static struct poll *ask_show(struct redlock *redlock, const char *name, poll_fn *fn, void *data)
+{
+    struct question show = {.script = &redlock_script_show, .keys = "KQLF", .enough = redlock->n};
+    return poll_start(redlock, &show, name, fn, data);
+}
+
 void redlock_show(struct engine *engine, struct query *query)
 {
-    query->state =
-        poll_start(redlock_of(engine), &redlock_script_show, query->name, NULL, on_shown, query);
+    query->state = ask_show(redlock_of(engine), query->name, on_shown, query);
     if (!query->state)
         query_end_unasked(query);
 }
@@ -302,10 +343,42 @@ static void on_broken(struct poll *poll)
 
 void redlock_break(struct engine *engine, struct query *query)
 {
+    struct redlock *redlock = redlock_of(engine);
     char token[24];
     snprintf(token, sizeof token, "%" PRIu64, query->token);
-    query->state =
-        poll_start(redlock_of(engine), &redlock_script_break, query->name, token, on_broken, query);
+    struct question question = {.script = &redlock_script_break,
+                                .keys = "KQBFN",
+                                .args = {token, redlock->info},
+                                .enough = redlock->n};
+    query->state = poll_start(redlock, &question, query->name, on_broken, query);
+    if (!query->state)
+        query_end_unasked(query);
+}
+
+/* ---- the record of the last holder ---- */
+
+/* On a majority, of which every later show() meets a node. */
+static void on_recorded(struct poll *poll)
+{
+    struct query *query = poll->data;
+    unsigned mask = poll_answering(poll);
+    struct stile_error err = {0};
+    if (__builtin_popcount(mask) < (int)poll->redlock->majority)
+        redlock_nodes_explain(poll->redlock, mask, &err);
+    poll_free(poll);
+    query_end(query, err.status ? &err : NULL);
+}
+
+void redlock_record(struct engine *engine, struct query *query)
+{
+    struct redlock *redlock = redlock_of(engine);
+    char token[24];
+    snprintf(token, sizeof token, "%" PRIu64, query->token);
+    struct question question = {.script = &redlock_script_history,
+                                .keys = "L",
+                                .args = {token, query->record},
+                                .enough = redlock->majority};
+    query->state = poll_start(redlock, &question, query->name, on_recorded, query);
     if (!query->state)
         query_end_unasked(query);
 }
@@ -379,7 +452,7 @@ static void show_some(struct listing *listing)
         return;
     }
     const char *name = listing->names.names[listing->asked++];
-    listing->poll = poll_start(redlock, &redlock_script_show, name, NULL, on_listed, listing);
+    listing->poll = ask_show(redlock, name, on_listed, listing);
     if (!listing->poll) {
         error_set(&listing->error, STILE_NOMEM, 0, "out of memory");
         listing_end(listing);

@@ -312,7 +312,8 @@ enum stile_status redlock_nodes_explain(struct redlock *redlock, unsigned answer
 /* ---- keys and scripts ---- */
 
 /* No name or prefix contains the mark, so no lock's key is another lock's derived key. */
-static const char *const suffixes[NAME_KEYS] = {"", KEY_MARK "fence", KEY_MARK "queue"};
+static const char *const suffixes[NAME_KEYS] = {"", KEY_MARK "fence", KEY_MARK "queue",
+                                                BROKEN_SUFFIX, LAST_SUFFIX};
 
 void redlock_keys_of(struct keys *keys, const struct redlock *redlock, const char *name, size_t len)
 {
@@ -340,6 +341,10 @@ void redlock_call_keys(struct call *call, const struct redlock *redlock, const s
             call->args[call->n++] = keys->key[KEY];
         else if (*which == 'Q')
             call->args[call->n++] = keys->key[KEY_QUEUE];
+        else if (*which == 'B')
+            call->args[call->n++] = keys->key[KEY_BROKEN];
+        else if (*which == 'L')
+            call->args[call->n++] = keys->key[KEY_LAST];
         else if (*which == 'F' && redlock->fenced)
             call->args[call->n++] = keys->key[KEY_FENCE];
         else if (*which == 'N' && redlock->fenced)

@@ -312,6 +312,10 @@ static const struct engine_admin admin = {
     .resize = redlock_resize,
 };
 
+static const struct engine_history history = {
+    .record = redlock_record,
+};
+
 const struct engine_class redlock_class = {
     .schemes = "redlock redlocks",
     .params = redlock_params,
@@ -347,4 +351,5 @@ const struct engine_class redlock_class = {
     .cancel = redlock_inspect_cancel,
     .detached = &detached,
     .admin = &admin,
+    .history = &history,
 };

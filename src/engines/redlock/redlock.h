@@ -10,6 +10,7 @@
 #include "engines/redis/connection.h"
 #include "engines/redis/identity.h"
 #include "engines/redis/keys.h"
+#include "engines/redis/loss.h"
 #include "engines/redis/reply.h"
 #include "engines/redlock/scripts.h"
 
@@ -34,12 +35,14 @@ enum answer {
 
 struct vote {
     unsigned char node, answer;
-    bool pending; /* an answer is to come */
-    bool pushed;  /* the key was handed over by a message that overtook the answer */
-    bool queued;  /* our entry may be in the node's queue */
-    bool touched; /* something of ours may be on the node */
-    int place;    /* in its queue; -1: none */
-    int64_t ms;   /* TAKEN: until the key expires, -1: never */
+    bool pending;   /* an answer is to come */
+    bool pushed;    /* the key was handed over by a message that overtook the answer */
+    bool queued;    /* our entry may be in the node's queue */
+    bool touched;   /* something of ours may be on the node */
+    bool check_due; /* the message that it was broken may have come before it was held */
+    bool checking;  /* held: the node was asked whether it was broken; never while pending */
+    int place;      /* in its queue; -1: none */
+    int64_t ms;     /* TAKEN: until the key expires, -1: never */
     uint64_t fence;
     char holder[OWNER_LEN + 1]; /* TAKEN: its owner value; "" if the node did not report it */
 };
@@ -69,6 +72,7 @@ struct redlock_claim {
     uint64_t token;            /* that we ask for */
     uint64_t last_token;       /* of this handle's last grant; stays between claims */
     uint64_t sent_ns, granted_ns;
+    uint64_t renewed_ns; /* held: when the requests were sent that extended it last */
     struct timer timer;
     struct vote votes[NODES_MAX];
 };
@@ -171,7 +175,7 @@ bool redlock_node_may_vote(struct node *node, struct stile_error *err);
 enum stile_status redlock_nodes_explain(struct redlock *redlock, unsigned answering,
                                         struct stile_error *err);
 
-enum { KEY, KEY_FENCE, KEY_QUEUE, NAME_KEYS };
+enum { KEY, KEY_FENCE, KEY_QUEUE, KEY_BROKEN, KEY_LAST, NAME_KEYS };
 
 #define KEYS_ROOM_MAX KEYS_ROOM(NAME_KEYS, PREFIX_MAX, STILE_NAME_MAX)
 
@@ -193,7 +197,8 @@ struct call {
     size_t n_keys, n;
 };
 
-/* which: of "KFQN" (lock, fence, queue, node); without fences F and N are left out. */
+/* which: of "KFQBLN" (lock, fence, queue, broken, last, node); without fences F and N are left out.
+ */
 void redlock_call_keys(struct call *call, const struct redlock *redlock, const struct keys *keys,
                        const char *which);
 void redlock_call_add(struct call *call, const char *text);
@@ -222,8 +227,10 @@ void redlock_votes_confirm(struct redlock_claim *claim, conn_fn *fn); /* for res
 /* True: a message has handed the key over since the request. */
 bool redlock_vote_take(struct vote *vote, const redisReply *reply, const struct stile_error *err);
 void redlock_vote_yield(struct vote *vote, const char *to); /* to: "" for the next waiter */
-void redlock_vote_cancel(struct vote *vote);                /* its answer no longer matters */
-uint64_t redlock_claim_px(const struct claim *base, uint64_t held_ns);
+/* Of a held claim: whether the node still has its key. */
+void redlock_vote_check(struct vote *vote, conn_fn *fn);
+void redlock_vote_cancel(struct vote *vote); /* its answer no longer matters */
+uint64_t redlock_claim_px(const struct claim *base, uint64_t held_ns); /* ms */
 void redlock_entry_write(char entry[ENTRY_MAX], const struct redlock *redlock, const char *owner);
 /* The other claim with most nodes. Returns how many, and one of its votes. */
 unsigned redlock_votes_rival(const struct redlock_claim *claim, const struct vote **vote);
@@ -263,6 +270,7 @@ void redlock_renew(struct engine *engine, struct claim *const *claims, size_t n)
 void redlock_list(struct engine *engine, struct query *query);
 void redlock_show(struct engine *engine, struct query *query);
 void redlock_break(struct engine *engine, struct query *query);
+void redlock_record(struct engine *engine, struct query *query);
 void redlock_inspect_cancel(struct engine *engine, struct query *query);
 
 /* ---- doctor.c, membership.c ---- */

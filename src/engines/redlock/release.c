@@ -16,6 +16,8 @@
 #define CLOSING_NS    (500 * NS_PER_MS)
 #define CLOSING_MAX   (10 * NS_PER_SEC) /* while a node still has many to answer */
 
+#define REASON_MAX 96 /* "b pid host" */
+
 enum step_state {
     UNSENT,
     SENT,
@@ -41,7 +43,9 @@ struct removal {
     unsigned repeats;
     uint64_t until_ns;
     struct timer timer;
-    char owner[OWNER_LEN + 1], left[24];
+    char owner[OWNER_LEN + 1], left[24], held[24]; /* ms; held: since the grant */
+    uint64_t renewed_ns, lease_ns;
+    char reason[REASON_MAX]; /* why keys were no longer ours: the most exact one */
     struct step steps[NODES_MAX];
     size_t name_len;
     char name[];
@@ -169,6 +173,15 @@ static void count(struct tally *tally, const struct removal *removal)
     }
 }
 
+static void explain_loss(const struct removal *removal, struct stile_error *err)
+{
+    uint64_t now_ns = loop_now(removal->redlock->engine.loop);
+    char why[LOSS_MAX] = "the lock was no longer held";
+    if (removal->reason[0])
+        redis_loss_explain(why, removal->reason, now_ns - removal->renewed_ns, removal->lease_ns);
+    error_set(err, STILE_LOST, 0, "%s", why);
+}
+
 /* True: the claim can have its answer, which err is. */
 static bool is_decided(const struct removal *removal, const struct tally *tally,
                        struct stile_error *err)
@@ -183,7 +196,7 @@ static bool is_decided(const struct removal *removal, const struct tally *tally,
     if (!enough || (tally->sent && tally->was_not_ours < majority))
         return false;
     if (tally->ours == 0 || tally->was_not_ours >= majority)
-        error_set(err, STILE_LOST, 0, "the lock was no longer held");
+        explain_loss(removal, err);
     return true;
 }
 
@@ -236,6 +249,8 @@ static void on_released(void *data, const redisReply *reply, const struct stile_
     else
         redlock_node_answered(&removal->redlock->nodes[step->node]);
     bool done = !err && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
+    if (!err && text_of(reply) && redis_loss_is_more_exact(text_of(reply), removal->reason))
+        snprintf(removal->reason, sizeof removal->reason, "%s", text_of(reply));
     if (overdue)
         step->state = OVERDUE;
     else if (passing)
@@ -267,6 +282,10 @@ static void send_to(const struct common *common, struct removal *removal, struct
     struct redlock *redlock = removal->redlock;
     struct call call = common->call;
     redlock_call_add(&call, step->queued ? common->entry : "");
+    if (!redlock->fenced && strcmp(removal->left, "0") != 0) {
+        redlock_call_add(&call, removal->held);
+        redlock_call_add(&call, redlock->info);
+    }
     bool sent = !redlock_call_send(&call, &redlock->nodes[step->node], &redlock_script_release,
                                    on_released, step, NULL);
     step->state = sent ? SENT : UNSENT;
@@ -316,6 +335,8 @@ static void write_left(struct removal *removal, const struct redlock_claim *clai
     uint64_t left_ns = base->hold_ns > held_ns && !base->unused ? base->hold_ns - held_ns : 0;
     if (base->lost && base->delay_ns > left_ns)
         left_ns = base->delay_ns;
+    snprintf(removal->held, sizeof removal->held, "%llu",
+             (unsigned long long)(held_ns / NS_PER_MS));
     if (claim->was_held)
         snprintf(removal->left, sizeof removal->left, "%llu",
                  (unsigned long long)((left_ns + NS_PER_MS - 1) / NS_PER_MS));
@@ -335,6 +356,8 @@ struct removal *redlock_removal_prepare(struct redlock_claim *claim)
         removal->steps[i].queued = vote->queued;
     }
     removal->may_be_there = claim->state != HELD;
+    removal->renewed_ns = claim->renewed_ns;
+    removal->lease_ns = redlock_claim_px(base, 0) * NS_PER_MS;
     write_left(removal, claim, base);
     return removal;
 }

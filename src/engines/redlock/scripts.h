@@ -1,11 +1,15 @@
 /* The scripts that run on a node, each in one step and on the node's clock. Their files, with keys,
  * arguments and replies, are scripts/NAME.lua. Keys of a name (keys.c):
  *
- *     lock     string, expires: the owner; "~h" for the rest of a hold_at_least
+ *     lock     string, expires: the owner; "~h" for the rest of a hold_at_least, or without
+ *              fences "~h since pid host command": when it was granted, in ms of the node's clock
  *     fence    string, expires after a week: "token owner pid host command" of the last grant.
  *              Missing, it reads as the highest of all fences of the node; without an owner, it is
  *              what that was when the key was given
  *     queue    list of waiting entries, "owner pid host command"
+ *     broken   string, expires after an hour: a line "owner pid host" for each key that `stile
+ *              break` has deleted, the latest first; so that its holder learns why
+ *     last     string, expires after 30 days: "token record", the record of the last holder
  *
  * and one of the node, NODE_KEY, a hash: group, highest (of all tokens written to its fences),
  * longest (lease asked for, ms), was (epochs before the present one), quiet (until when it takes no
@@ -16,8 +20,8 @@
  * An owner is 40 hex digits, of which the first 16 name its session. The session subscribes to
  * stile:<16 digits> and receives "g owner fence lock" (the key is yours for a second),
  * "y owner fence lock" (the same, from a claim that gives way), "h owner ms" (you are next: look by
- * yourself after so long), "b owner" (broken) and "p owner" (is anybody listening?). A session that
- * nobody is subscribed for is dead, and skipped. */
+ * yourself after so long), "b owner pid host" (broken, by that process) and "p owner" (is anybody
+ * listening?). A session that nobody is subscribed for is dead, and skipped. */
 #ifndef STILE_REDLOCK_SCRIPTS_H
 #define STILE_REDLOCK_SCRIPTS_H
 
@@ -42,6 +46,8 @@ extern const struct lua redlock_script_yield;
 extern const struct lua redlock_script_renew;
 extern const struct lua redlock_script_show;
 extern const struct lua redlock_script_break;
+extern const struct lua redlock_script_check;
+extern const struct lua redlock_script_history;
 /* What becomes of a node's group. All but follow reply with the node's report. */
 extern const struct lua redlock_script_change;
 extern const struct lua redlock_script_follow;

@@ -101,7 +101,9 @@ void redlock_vote_cancel(struct vote *vote)
 {
     if (vote->pending)
         vote->touched |= !redis_conn_cancel(node_of_vote(vote)->requests, vote);
-    vote->pending = false;
+    else if (vote->checking)
+        redis_conn_cancel(node_of_vote(vote)->requests, vote);
+    vote->pending = vote->checking = false;
 }
 
 void redlock_votes_clear(struct redlock_claim *claim)
@@ -350,6 +352,23 @@ void redlock_votes_confirm(struct redlock_claim *claim, conn_fn *fn)
              redlock_call_send(&call, &redlock->nodes[i], &redlock_script_confirm, fn, vote, &err),
              &err);
     }
+}
+
+/* ---- checking ---- */
+
+void redlock_vote_check(struct vote *vote, conn_fn *fn)
+{
+    struct redlock_claim *claim = claim_of_vote(vote);
+    struct claim *base = redlock_base(claim);
+    struct node *node = node_of_vote(vote);
+    struct keys keys;
+    struct call call;
+    redlock_keys_of(&keys, node->redlock, base->name, base->name_len);
+    redlock_call_keys(&call, node->redlock, &keys, "KB");
+    redlock_call_add(&call, claim->leased.owner);
+    redlock_vote_cancel(vote);
+    vote->check_due = false;
+    vote->checking = !redlock_call_send(&call, node, &redlock_script_check, fn, vote, NULL);
 }
 
 /* ---- giving way ---- */

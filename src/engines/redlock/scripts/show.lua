@@ -1,10 +1,19 @@
 -- show.lua: the state of a name on one node.
 --
--- KEYS  1 lock  2 queue  [3 fence]
--- Returns {holder, pttl, fence, age of the grant in ms, {entry, ...}}
+-- KEYS  1 lock  2 queue  3 last  [4 fence]
+-- Returns {holder, pttl, fence, age of the grant in ms, {entry, ...}, last}
 -- Safe to repeat: it changes nothing.
-local call, lock, queue, fence = redis.call, KEYS[1], KEYS[2], KEYS[3]
+local call, lock, queue, last, fence = redis.call, KEYS[1], KEYS[2], redis.pcall('GET', KEYS[3]), KEYS[4]
 local holder, waiters = call('GET', lock), {}
+local by, age = fence and call('GET', fence), fence and 604800000 - call('PTTL', fence) or 0
+
+-- Without fences, a hold names the client that left it.
+local since, client = string.match(holder or '', '^~h (%d+) (.*)$')
+if since then
+  local time = call('TIME')
+  holder, by = '~h', '0 ~h ' .. client
+  age = time[1] * 1000 + math.floor(time[2] / 1000) - since
+end
 
 -- While the key is free, a waiter whose client is not subscribed is dead, or about to send its
 -- claim again. Without this check the entries of dead waiters would be shown for an hour.
@@ -17,7 +26,9 @@ end
 return {
   holder,
   call('PTTL', lock),
-  fence and call('GET', fence) or false,
-  fence and 604800000 - call('PTTL', fence) or 0,
+  by or false,
+  age,
   waiters,
+  -- A damaged record is no reason to show nothing.
+  type(last) == 'string' and last or '',
 }
