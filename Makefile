@@ -86,11 +86,14 @@ bench: deps-bench engines ## our figures beside bare limits and peers
 	ninja -C $(BUILD)
 	bench/run $(BUILD)
 
-install: all ## prefix=/usr/local DESTDIR=
+# The prefix is compiled in, so it is set before the build.
+install: engines ## prefix=/usr/local DESTDIR=
 	@[ "$$(cat $(BUILD)/.prefix)" = "$(prefix)" ] || meson configure $(BUILD) -Dprefix=$(prefix)
 	@echo "$(prefix)" >$(BUILD)/.prefix
+	ninja -C $(BUILD) installed
 	meson install -C $(BUILD) --no-rebuild
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
+	@grep . $(BUILD)/engines-left-out || :
 
 deb: ## Debian packages in build-deb/, tried in a fresh root
 	@tools/deps build engines deb

@@ -106,6 +106,14 @@ def what_is_installed_is_built_and_nothing_else():
             assert os.path.relpath(name, BUILD) in inputs, name
 
 
+def prefix_is_set_before_the_build():
+    """It is compiled in: the directory of the engines."""
+    plan = make("-n", "install", "prefix=/opt/stile")
+    places = [plan.index(text) for text in ("meson configure %s -Dprefix=/opt/stile" % BUILD,
+                                            "ninja -C %s installed" % BUILD, "meson install")]
+    assert places == sorted(places), plan
+
+
 CASES = [
     demo_needs_no_library_of_an_engine,
     demo_compiles_the_command_only,
@@ -113,6 +121,7 @@ CASES = [
     engine_left_out_fails_in_ci,
     engine_whose_library_has_come_is_built,
     what_is_installed_is_built_and_nothing_else,
+    prefix_is_set_before_the_build,
 ]
 
 
