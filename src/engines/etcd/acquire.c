@@ -83,6 +83,7 @@ static void grant(struct etcd_claim *claim)
     claim->granted_ns = loop_now(base->engine->loop);
     claim->interruptions = etcd_of_claim(claim)->interruptions;
     etcd_claim_add_recent(claim);
+    etcd_ghosts_describe(claim);
     base->engine->events->granted(base, (uint64_t)claim->revision, lease->renewed_ns,
                                   lease->ttl_ns);
 }

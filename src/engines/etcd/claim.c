@@ -14,7 +14,6 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "engines/etcd/etcd.h"
 
@@ -365,19 +364,49 @@ void etcd_claim_withdraw(struct etcd_claim *claim)
         etcd_claim_fail(claim, &err);
 }
 
+/* ---- the reason of a loss ---- */
+
+static bool explain_break(struct stile_error *err, const uint8_t *bytes, size_t n)
+{
+    char by[SELF_MAX] = "";
+    int64_t pid;
+    memcpy(by, bytes, n < sizeof by ? n : sizeof by - 1);
+    for (char *c = by; *c; c++)
+        *c = (unsigned char)*c < ' ' || *c == 127 ? '?' : *c;
+    const char *host = etcd_value_self(&pid, by);
+    if (host)
+        error_set(err, STILE_LOST, 0, "taken by stile break (%s pid %lld)", host, (long long)pid);
+    return host != NULL;
+}
+
+/* By the last value of its key. */
+static bool was_broken(struct stile_error *err, struct etcd_claim *claim,
+                       const ProtobufCBinaryData *value)
+{
+    char mark[VALUE_MAX + sizeof BROKEN_BY];
+    etcd_value_of_claim(mark, etcd_of_claim(claim), base_of(claim));
+    strcat(mark, BROKEN_BY);
+    size_t n = strlen(mark);
+    return value->len > n && memcmp(value->data, mark, n) == 0 &&
+           explain_break(err, value->data + n, value->len - n);
+}
+
 /* ---- holding: the claim's own key is watched ---- */
 
-static void lose(struct etcd_claim *claim)
+static void lose(struct etcd_claim *claim, const struct stile_error *why)
 {
     struct claim *base = base_of(claim);
     struct stile_error err;
+    if (why->status)
+        err = *why;
+    else if (!etcd_lease_explain_end(claim->lease, &err))
+        error_set(&err, STILE_LOST, 0,
+                  "its key was removed by another client, or its lease was revoked");
     etcd_claim_unwatch(claim);
     if (etcd_of_claim(claim)->plain_key)
         claim->maybe_deleted = true; /* that key may still be there: it is released as always */
     else
         etcd_claim_move(claim, LOST);
-    error_set(&err, STILE_LOST, 0,
-              "its key was deleted: by `stile break`, or the lease was revoked");
     base->engine->events->lost(base, &err);
 }
 
@@ -392,28 +421,39 @@ static void on_own_checked(void *data, const ProtobufCMessage *message,
                            const struct stile_error *err)
 {
     struct etcd_claim *claim = data;
+    struct etcd *etcd = etcd_of_claim(claim);
     const Etcd__TxnResponse *answer = (const Etcd__TxnResponse *)message;
+    struct stile_error why = {0};
     if (!etcd_claim_answered(claim, err))
         return;
-    if (err)
+    if (err) {
+        etcd->no_info_keys = etcd->no_info_keys || err->native == ETCD_ERROR_DENIED;
         etcd_claim_retry_later(claim, check_own_again);
-    else if (!answer->succeeded)
-        lose(claim);
-    else
+    } else if (!answer->succeeded) {
+        const Etcd__RangeResponse *range = etcd_txn_range_reply(answer, 0);
+        if (range && range->n_kvs == 1)
+            explain_break(&why, range->kvs[0]->value.data, range->kvs[0]->value.len);
+        lose(claim, &why);
+    } else {
         claim->tries = 0;
+    }
 }
 
-/* Its watch may have missed something. */
+/* Its watch may have missed something. If the key has gone, the same answer says why. */
 static void check_own(struct etcd_claim *claim)
 {
-    struct key own;
+    struct etcd *etcd = etcd_of_claim(claim);
+    struct key own, mark;
     struct txn txn;
     key_of_own(&own, claim);
+    etcd_key_of_break(&mark, etcd, claim->lease_id, claim->revision);
     etcd_txn_init(&txn);
     etcd_txn_if_created(&txn, &own, claim->revision);
     etcd_txn_range(&txn, THEN, &own, NULL);
+    if (!etcd->no_info_keys)
+        etcd_txn_range(&txn, ELSE, &mark, NULL);
     claim->in_flight = true;
-    if (etcd_txn_send(&txn, etcd_of_claim(claim), on_own_checked, claim, NULL)) {
+    if (etcd_txn_send(&txn, etcd, on_own_checked, claim, NULL)) {
         claim->in_flight = false;
         etcd_claim_retry_later(claim, check_own_again);
     }
@@ -422,12 +462,15 @@ static void check_own(struct etcd_claim *claim)
 static void on_own_event(struct key_watch *watch, const Etcd__KeyValue *kv, bool deleted)
 {
     struct etcd_claim *claim = claim_of_watch(watch);
+    struct stile_error why = {0};
     if (claim->state != HELD)
         return;
-    if (!kv && !claim->in_flight)
+    if (!kv && !claim->in_flight) {
         check_own(claim);
-    else if (kv && deleted && kv->mod_revision > claim->revision)
-        lose(claim);
+    } else if (kv && deleted && kv->mod_revision > claim->revision) {
+        was_broken(&why, claim, &kv->value);
+        lose(claim, &why);
+    }
 }
 
 /* Without memory for it the loss is noticed when the lease ends, or at the release. */
@@ -438,6 +481,7 @@ static void watch_own(struct etcd_claim *claim)
     struct key own;
     key_of_own(&own, claim);
     claim->watch.fn = on_own_event;
+    claim->watch.last_values = true;
     etcd_watch_start(etcd, &claim->watch, &own, NULL, interrupted ? 0 : claim->revision + 1, NULL);
 }
 
@@ -456,14 +500,11 @@ static void on_since_put(void *data, const ProtobufCMessage *answer, const struc
 static void put_since(struct etcd_claim *claim)
 {
     struct etcd *etcd = etcd_of_claim(claim);
-    struct timespec now;
     struct key own, key;
     struct txn txn;
     char value[24];
-    clock_gettime(CLOCK_REALTIME, &now);
     uint64_t age_ms = (loop_now(etcd->engine.loop) - claim->recent_ns) / NS_PER_MS;
-    snprintf(value, sizeof value, "%lld",
-             (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000 - (long long)age_ms);
+    snprintf(value, sizeof value, "%lld", (long long)etcd_wall_ms() - (long long)age_ms);
     key_of_own(&own, claim);
     etcd_key_of_since(&key, etcd, claim->lease_id, claim->revision);
     etcd_txn_init(&txn);

@@ -153,6 +153,8 @@ enum stile_status etcd_ghost_request_lease(struct etcd_claim *claim, unsigned i,
                                            struct stile_error *err);
 void etcd_ghost_leased(struct etcd_claim *claim, const Etcd__LeaseGrantResponse *answer);
 enum stile_status etcd_ghosts_bind(struct etcd_claim *claim, conn_fn *fn, struct stile_error *err);
+/* For `show`: what is left when the claim has gone still has its holder's name and age. */
+void etcd_ghosts_describe(struct etcd_claim *claim);
 void etcd_ghosts_keep_alive(struct lease *lease);
 /* Deletes, together with the claim's key, those that are no longer needed. */
 void etcd_ghosts_remove(struct etcd_claim *claim, struct txn *txn, const struct key *own,

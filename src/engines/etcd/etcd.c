@@ -15,7 +15,8 @@
  *     requests.c, keys.c             what is sent: RPCs, transactions, keys
  *     acquire.c, queue.c, claim.c    a claim: to the grant, its place in the queue, to its end
  *     side_keys.c                    hold_at_least, lock-delay, etcd3's Lock
- *     inspect.c, view.c              list, show, watch, break
+ *     inspect.c, break.c             list, show, watch, break
+ *     reading.c, view.c              the keys of names, as claims in the order of the queue
  *     history.c                      the records of last holders
  *     doctor_probe.c, doctor_rules.c examine
  */

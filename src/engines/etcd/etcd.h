@@ -2,6 +2,8 @@
 #ifndef STILE_ETCD_H
 #define STILE_ETCD_H
 
+#include <time.h>
+
 #include "base/container.h"
 #include "engines/etcd/claims.h"
 #include "engines/kit/doctor.h"
@@ -90,6 +92,14 @@ struct etcd {
     struct lingering *lingering; /* ghosts of claims that have ended */
     struct doctor_visit *visits; /* of the doctor, under way */
 };
+
+/* For people to read; it decides nothing. */
+static inline int64_t etcd_wall_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
 
 static inline struct etcd *etcd_of(struct engine *engine)
 {

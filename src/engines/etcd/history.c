@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/hash.h"
 #include "engines/etcd/etcd.h"
@@ -77,7 +76,7 @@ static void end(struct recording *recording, const struct stile_error *err)
 /* The user is part of it: servers may refuse a lease that has keys which its user may not write. */
 static int64_t lease_now(const struct etcd *etcd, const struct query *query)
 {
-    uint64_t hours = (uint64_t)time(NULL) / HOUR_S;
+    uint64_t hours = (uint64_t)etcd_wall_ms() / 1000 / HOUR_S;
     uint64_t name = fnv_add(FNV_START, query->name, query->name_len);
     return (int64_t)(LEASE_MARK << 48 | (etcd->record_leases & BITS_20) << 28 |
                      (hours & BITS_20) << 8 | name % LEASES);

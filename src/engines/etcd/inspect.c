@@ -1,167 +1,13 @@
-/* list, show and break: the keys of one name, or of all, read at one revision; then the
+/* list, show and watch: the keys of one name, or of all, read at one revision; then the
  * owners of their leases, and how long those last. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/container.h"
-#include "engines/etcd/etcd.h"
-#include "engines/etcd/view.h"
+#include "engines/etcd/reading.h"
 
-#define PAGE       1000
-#define BREAKS_MAX 4
 #define OWNERS_MAX 256 /* more are not looked up */
-
-/* ---- reading keys ----
- *
- * First the keys alone, page by page, for the values of other programs may be large; then the
- * values of locks' keys. */
-
-/* Embedded by its owner. */
-struct reading {
-    struct etcd *etcd;
-    struct view *view;
-    struct key at, end;
-    int64_t limit; /* keys a page */
-    size_t read;   /* entries whose values are known */
-    size_t batch;  /* values asked for at once */
-    void (*done)(struct reading *reading,
-                 const struct stile_error *err); /* err NULL: it went well */
-};
-
-static void read_page(struct reading *reading);
-static void read_values(struct reading *reading);
-
-/* What is too long for one answer is read in smaller parts. */
-static bool ask_less(const struct stile_error *err, size_t now)
-{
-    return err && err->native == ETCD_ERROR_TOO_LONG && now > 1;
-}
-
-/* ---- values ---- */
-
-static void on_values(void *data, const ProtobufCMessage *message, const struct stile_error *err)
-{
-    struct reading *reading = data;
-    const Etcd__TxnResponse *answer = (const Etcd__TxnResponse *)message;
-    struct stile_error why;
-    if (ask_less(err, reading->batch)) {
-        reading->batch /= 4;
-        read_values(reading);
-        return;
-    }
-    if (err) {
-        reading->done(reading, err);
-        return;
-    }
-    size_t before = reading->read;
-    for (size_t i = 0, at = reading->read; i < answer->n_responses; at++) {
-        if (at >= reading->view->n)
-            break;
-        if (reading->view->entries[at].foreign)
-            continue;
-        const Etcd__RangeResponse *range = etcd_txn_range_reply(answer, i++);
-        if (range && range->n_kvs == 1 && !etcd_view_value(reading->view, at, range->kvs[0])) {
-            error_set(&why, STILE_NOMEM, 0, "out of memory");
-            reading->done(reading, &why);
-            return;
-        }
-        reading->read = at + 1;
-    }
-    if (reading->read == before) {
-        error_set(&why, STILE_UNREACHABLE, 0, "the server's answer has an unexpected form");
-        reading->done(reading, &why);
-        return;
-    }
-    read_values(reading);
-}
-
-/* The value of another program's key is not read. */
-static void read_values(struct reading *reading)
-{
-    const struct view *view = reading->view;
-    struct stile_error err;
-    struct txn txn;
-    size_t n = 0;
-    etcd_txn_init(&txn);
-    while (reading->read < view->n && view->entries[reading->read].foreign)
-        reading->read++;
-    for (size_t i = reading->read; i < view->n && n < reading->batch; i++) {
-        if (!view->entries[i].foreign) {
-            etcd_txn_range(&txn, THEN, view->entries[i].key, NULL);
-            n++;
-        }
-    }
-    if (n == 0)
-        reading->done(reading, NULL);
-    else if (etcd_txn_send(&txn, reading->etcd, on_values, reading, &err))
-        reading->done(reading, &err);
-}
-
-/* ---- keys ---- */
-
-static bool next_page(struct reading *reading, const Etcd__RangeResponse *range)
-{
-    return range->more && range->n_kvs > 0 &&
-           etcd_key_after(&reading->at, &range->kvs[range->n_kvs - 1]->key);
-}
-
-static void on_page(void *data, const ProtobufCMessage *message, const struct stile_error *err)
-{
-    struct reading *reading = data;
-    const Etcd__RangeResponse *range = (const Etcd__RangeResponse *)message;
-    struct stile_error why;
-    if (ask_less(err, (size_t)reading->limit)) {
-        reading->limit /= 4;
-        read_page(reading);
-        return;
-    }
-    if (err) {
-        reading->done(reading, err);
-        return;
-    }
-    if (!reading->view->revision && range->header)
-        reading->view->revision = range->header->revision;
-    if (etcd_view_add(reading->view, reading->etcd, range, &why))
-        reading->done(reading, &why);
-    else if (next_page(reading, range))
-        read_page(reading);
-    else
-        read_values(reading);
-}
-
-static void read_page(struct reading *reading)
-{
-    Etcd__RangeRequest request = ETCD__RANGE_REQUEST__INIT;
-    struct stile_error err;
-    request.key = data_of(&reading->at);
-    request.range_end = data_of(&reading->end);
-    request.limit = reading->limit;
-    request.revision = reading->view->revision;
-    request.keys_only = true;
-    if (etcd_conn_request(reading->etcd->conn, RPC_RANGE, &request.base, on_page, reading, &err))
-        reading->done(reading, &err);
-}
-
-static void start_reading(struct reading *reading, struct etcd *etcd, struct view *view,
-                          const struct key *start, const struct key *end,
-                          void (*done)(struct reading *reading, const struct stile_error *err))
-{
-    *reading = (struct reading){.etcd = etcd,
-                                .view = view,
-                                .at = *start,
-                                .end = *end,
-                                .limit = PAGE,
-                                .batch = TXN_OPS,
-                                .done = done};
-    read_page(reading);
-}
-
-static void stop_reading(struct reading *reading)
-{
-    if (reading->etcd)
-        etcd_conn_forget(reading->etcd->conn, reading);
-}
 
 /* ---- list and show ---- */
 
@@ -200,7 +46,7 @@ static void inspection_free(struct inspection *inspection)
 {
     struct etcd *etcd = etcd_of_inspection(inspection);
     etcd_conn_forget(etcd->conn, inspection);
-    stop_reading(&inspection->reading);
+    etcd_reading_stop(&inspection->reading);
     undefer(etcd, inspection);
     etcd_view_empty(&inspection->view);
     inspection->query->state = NULL;
@@ -326,13 +172,6 @@ static void on_info(void *data, const ProtobufCMessage *message, const struct st
     answered(inspection, NULL);
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static void on_since(void *data, const ProtobufCMessage *message, const struct stile_error *err)
 {
     struct inspection *inspection = data;
@@ -340,7 +179,7 @@ static void on_since(void *data, const ProtobufCMessage *message, const struct s
     for (size_t i = 0; !err && i < answer->n_responses; i++) {
         const Etcd__RangeResponse *range = etcd_txn_range_reply(answer, i);
         if (range && range->n_kvs > 0)
-            etcd_view_since(&inspection->view, range->kvs[0], now_ms());
+            etcd_view_since(&inspection->view, range->kvs[0], etcd_wall_ms());
     }
     answered(inspection, NULL);
 }
@@ -413,8 +252,8 @@ static void look(struct inspection *inspection)
     inspection->pending = 1;
     if (!inspection->many)
         ask_record(inspection);
-    start_reading(&inspection->reading, etcd_of_inspection(inspection), &inspection->view,
-                  &inspection->start, &inspection->end, on_read);
+    etcd_reading_start(&inspection->reading, etcd_of_inspection(inspection), &inspection->view,
+                       &inspection->start, &inspection->end, on_read);
 }
 
 static struct inspection *inspection_new(struct engine *engine, struct query *query)
@@ -541,172 +380,6 @@ void etcd_inspect_unwatch(struct engine *engine, struct query *query)
     etcd_watch_stop(etcd_of(engine), &sub->watch);
     query->state = NULL;
     free(sub);
-}
-
-/* ---- break ---- */
-
-struct breaking {
-    struct inquiry inquiry; /* first */
-    struct query *query;
-    struct key start, end, plain;
-    struct view view;
-    struct reading reading;
-    unsigned tries;
-};
-
-static void break_now(struct breaking *breaking);
-
-static void breaking_free(struct breaking *breaking)
-{
-    etcd_conn_forget(etcd_of(breaking->query->engine)->conn, breaking);
-    stop_reading(&breaking->reading);
-    etcd_view_empty(&breaking->view);
-    breaking->query->state = NULL;
-    free(breaking);
-}
-
-static void breaking_discard(struct inquiry *inquiry)
-{
-    breaking_free((struct breaking *)inquiry);
-}
-
-static void broken(struct breaking *breaking, const struct stile_error *err)
-{
-    struct query *query = breaking->query;
-    struct stile_error why;
-    error_copy(&why, err);
-    breaking_free(breaking);
-    query->engine->events->done(query, why.status ? &why : NULL);
-}
-
-static void on_broken(void *data, const ProtobufCMessage *message, const struct stile_error *err)
-{
-    struct breaking *breaking = data;
-    const Etcd__TxnResponse *answer = (const Etcd__TxnResponse *)message;
-    struct stile_error why;
-    if (err) {
-        broken(breaking, err);
-    } else if (answer->succeeded) {
-        broken(breaking, NULL);
-    } else if (++breaking->tries < BREAKS_MAX) {
-        break_now(breaking);
-    } else {
-        error_set(&why, STILE_CONFLICT, 0, "its holders change all the time");
-        broken(breaking, &why);
-    }
-}
-
-static bool is_held(const struct stile_info *info, int64_t revision, uint64_t token)
-{
-    for (size_t i = 0; i < info->holders; i++) {
-        if (info->claims[i].token == (uint64_t)revision && (!token || token == (uint64_t)revision))
-            return true;
-    }
-    return false;
-}
-
-/* Returns how many keys are deleted. What does not fit into one transaction is left for the next
- * `stile break`. */
-static size_t add_deletions(struct txn *txn, struct view *view, const struct stile_info *info,
-                            uint64_t token, const struct key *plain)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < view->n && n < TXN_OPS; i++) {
-        const struct entry *entry = &view->entries[i];
-        if (entry->foreign || !is_held(info, entry->revision, token))
-            continue;
-        etcd_txn_if_created(txn, entry->key, entry->revision);
-        etcd_txn_delete(txn, THEN, entry->key);
-        n++;
-        if (plain && entry->suffix.mode == STILE_EXCLUSIVE && !entry->suffix.plain && n == 1)
-            etcd_txn_delete_leased(txn, THEN, plain, entry->lease);
-    }
-    return n;
-}
-
-/* Nothing but locks is ever deleted. */
-static const struct entry *foreign_holder(const struct view *view, const struct stile_info *info)
-{
-    for (size_t i = 0; i < view->n; i++) {
-        const struct entry *entry = &view->entries[i];
-        if (entry->foreign && is_held(info, entry->revision, 0))
-            return entry;
-    }
-    return NULL;
-}
-
-static enum stile_status explain_nothing(const struct view *view, const struct stile_info *info,
-                                         struct stile_error *err)
-{
-    const struct entry *foreign = foreign_holder(view, info);
-    if (foreign)
-        return error_set(err, STILE_REFUSED, 0,
-                         "the key '%.*s' of another program is in the way, and is not a lock; "
-                         "if it is no longer needed, `etcdctl del` removes it",
-                         (int)foreign->key->len, (const char *)foreign->key->bytes);
-    return error_set(err, STILE_CONFLICT, 0,
-                     info->holders ? "the grant with that token is over" : "it is not held");
-}
-
-static enum stile_status break_view(struct breaking *breaking, struct stile_error *err)
-{
-    struct etcd *etcd = etcd_of(breaking->query->engine);
-    struct view *view = &breaking->view;
-    struct stile_info info = {0};
-    struct txn txn;
-    struct stile_claim_info *claims = calloc(view->n + 1, sizeof *claims);
-    enum stile_status status = STILE_OK;
-    if (!claims)
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
-    if (view->n > 0)
-        etcd_view_name(view, 0, &info, claims);
-    etcd_txn_init(&txn);
-    if (add_deletions(&txn, view, &info, breaking->query->token,
-                      etcd->plain_key ? &breaking->plain : NULL) == 0)
-        status = explain_nothing(view, &info, err);
-    free(claims);
-    return status ? status : etcd_txn_send(&txn, etcd, on_broken, breaking, err);
-}
-
-static void on_holders(struct reading *reading, const struct stile_error *err)
-{
-    struct breaking *breaking = container_of(reading, struct breaking, reading);
-    struct stile_error why;
-    if (err) {
-        broken(breaking, err);
-        return;
-    }
-    enum stile_status status = etcd_view_sort(&breaking->view, 0, &why);
-    if (!status)
-        status = break_view(breaking, &why);
-    if (status)
-        broken(breaking, &why);
-}
-
-static void break_now(struct breaking *breaking)
-{
-    etcd_view_empty(&breaking->view);
-    start_reading(&breaking->reading, etcd_of(breaking->query->engine), &breaking->view,
-                  &breaking->start, &breaking->end, on_holders);
-}
-
-void etcd_inspect_break(struct engine *engine, struct query *query)
-{
-    struct stile_error err;
-    struct breaking *breaking = calloc(1, sizeof *breaking);
-    if (!breaking) {
-        error_set(&err, STILE_NOMEM, 0, "out of memory");
-        engine->events->done(query, &err);
-        return;
-    }
-    breaking->inquiry.discard = breaking_discard;
-    breaking->query = query;
-    breaking->view.only = query->name;
-    query->state = breaking;
-    etcd_keys_of_name(&breaking->start, &breaking->end, etcd_of(engine), query->name,
-                      query->name_len);
-    etcd_key_of_plain(&breaking->plain, etcd_of(engine), query->name, query->name_len);
-    break_now(breaking);
 }
 
 /* ---- cancelling ---- */

@@ -192,6 +192,12 @@ void etcd_key_of_since(struct key *key, const struct etcd *etcd, int64_t lease, 
     append_lease(key, revision);
 }
 
+void etcd_key_of_break(struct key *key, const struct etcd *etcd, int64_t lease, int64_t revision)
+{
+    etcd_key_of_since(key, etcd, lease, revision);
+    append_text(key, "/broken");
+}
+
 /* No NUL here: a shell can pass this key to `etcdctl get`. */
 void etcd_key_of_record(struct key *key, const struct etcd *etcd, const char *name, size_t len)
 {
@@ -225,6 +231,15 @@ const char *etcd_value_parse(unsigned *slots, const struct key_suffix *suffix, c
         return value;
     *slots = (unsigned)strtoul(value, &rest, 10);
     return *rest == ' ' ? rest + 1 : rest;
+}
+
+const char *etcd_value_self(int64_t *pid, const char *value)
+{
+    char *rest;
+    *pid = strtoll(value, &rest, 10);
+    if (*pid <= 0 || *value < '1' || *value > '9' || *rest != '@' || !rest[1] || strchr(rest, ' '))
+        return NULL;
+    return rest + 1;
 }
 
 bool etcd_suffix_parse(struct key_suffix *suffix, const uint8_t *bytes, size_t n)

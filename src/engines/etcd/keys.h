@@ -8,6 +8,7 @@
 #define PREFIX_MAX 512
 #define KEY_MAX    (PREFIX_MAX + 3 * STILE_NAME_MAX + 64)
 #define VALUE_MAX  (STILE_PROCLAIM_MAX + 16)
+#define BROKEN_BY  " broken by " /* what `stile break` adds to a value, before its own pid@host */
 
 struct etcd;
 
@@ -46,6 +47,8 @@ void etcd_key_of_ghost(struct key *key, const struct key *own, unsigned number);
 /* For `show` only: the process behind a lease, and since when a claim exists. */
 void etcd_key_of_owner(struct key *key, const struct etcd *etcd, int64_t lease);
 void etcd_key_of_since(struct key *key, const struct etcd *etcd, int64_t lease, int64_t revision);
+/* For the holder: which process has broken its lock. */
+void etcd_key_of_break(struct key *key, const struct etcd *etcd, int64_t lease, int64_t revision);
 /* The record of the name's last holder. */
 void etcd_key_of_record(struct key *key, const struct etcd *etcd, const char *name, size_t len);
 bool etcd_key_is_informational(const struct etcd *etcd, const ProtobufCBinaryData *key);
@@ -65,6 +68,8 @@ bool etcd_suffix_parse(struct key_suffix *suffix, const uint8_t *bytes, size_t n
 bool etcd_suffix_is_plain(const struct etcd *etcd, const Etcd__KeyValue *kv, size_t at);
 /* The part of a value that `show` prints; slots: 0 if it has none. */
 const char *etcd_value_parse(unsigned *slots, const struct key_suffix *suffix, const char *value);
+/* "pid@host"; NULL: it is something else. Else the host. */
+const char *etcd_value_self(int64_t *pid, const char *value);
 /* name has room for KEY_MAX; false: no key of a lock. */
 bool etcd_key_parse(char *name, struct key_suffix *suffix, const struct etcd *etcd,
                     const Etcd__KeyValue *kv);

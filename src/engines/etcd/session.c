@@ -289,6 +289,17 @@ bool etcd_lease_ensure(struct lease *lease)
 
 /* ---- losing it ---- */
 
+bool etcd_lease_explain_end(const struct lease *lease, struct stile_error *err)
+{
+    uint64_t age_ns = now_ns(lease) - lease->renewed_ns;
+    if (age_ns < lease->ttl_ns)
+        return false;
+    error_set(err, STILE_LOST, ETCD_ERROR_NO_LEASE,
+              "the lease of %.0f s expired: not renewed for %.1f s",
+              (double)lease->ttl_ns / NS_PER_SEC, (double)age_ns / NS_PER_SEC);
+    return true;
+}
+
 void etcd_lease_lost(struct lease *lease, int64_t id)
 {
     struct etcd *etcd = lease->etcd;
@@ -296,13 +307,15 @@ void etcd_lease_lost(struct lease *lease, int64_t id)
     bool wanted = false;
     if (lease->state != LEASE_LIVE || lease->id != id)
         return;
+    if (!etcd_lease_explain_end(lease, &err))
+        error_set(&err, STILE_LOST, ETCD_ERROR_NO_LEASE,
+                  "the server has ended the lease before its time: somebody revoked it, or the "
+                  "server has lost data");
     lease->state = LEASE_NONE;
     lease->id = 0;
     lease->renewing = false;
     loop_disarm(etcd->engine.loop, &lease->timer);
     etcd->lease_events->ended(lease);
-    error_set(&err, STILE_LOST, ETCD_ERROR_NO_LEASE,
-              "the server has ended our lease (it ran out, or somebody revoked it)");
     etcd->engine.events->session_lost(&etcd->engine, lease, &err);
     for (struct etcd_claim *claim = lease->claims; claim; claim = claim->next)
         wanted = wanted || claim->state == LEASING;

@@ -37,6 +37,8 @@ struct lease *etcd_lease_for(struct etcd *etcd, uint64_t ttl_ns); /* NULL: out o
 /* True: it is live and lasts; else ready() or failed() follows. */
 bool etcd_lease_ensure(struct lease *lease);
 void etcd_lease_renew(struct lease *lease);
+/* True: it was not renewed for so long that it has expired. */
+bool etcd_lease_explain_end(const struct lease *lease, struct stile_error *err);
 /* The server has ended it. Ignored if the lease has another id by now. */
 void etcd_lease_lost(struct lease *lease, int64_t id);
 /* Something that lives by it cannot be deleted. */

@@ -13,6 +13,7 @@
  * deletion of a claim's key deletes in the same step the plain key of the same lease: so a request
  * of a claim that has ended does nothing, however late it is executed. A plain key that is older
  * than the claim's key was left behind when somebody deleted just the claim's key by hand. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,6 +125,37 @@ enum stile_status etcd_ghosts_bind(struct etcd_claim *claim, conn_fn *fn, struct
     etcd_txn_if_created(&txn, &own, claim->revision);
     etcd_ghosts_put(claim, &txn, THEN, &own, value, keys);
     return etcd_txn_send(&txn, etcd_of_claim(claim), fn, claim, err);
+}
+
+static void on_described(void *data, const ProtobufCMessage *answer, const struct stile_error *err)
+{
+    struct etcd *etcd = data;
+    (void)answer;
+    etcd->no_info_keys = etcd->no_info_keys || (err && err->native == ETCD_ERROR_DENIED);
+}
+
+void etcd_ghosts_describe(struct etcd_claim *claim)
+{
+    struct etcd *etcd = etcd_of_claim(claim);
+    struct key own, owners[GHOSTS], since[GHOSTS];
+    struct txn txn;
+    char value[24];
+    if (!etcd_ghosts_any(claim) || etcd->no_info_keys)
+        return;
+    snprintf(value, sizeof value, "%lld", (long long)etcd_wall_ms());
+    key_of_own(&own, claim);
+    etcd_txn_init(&txn);
+    etcd_txn_if_created(&txn, &own, claim->revision);
+    for (int i = 0; i < GHOSTS; i++) {
+        int64_t lease = claim->ghosts[i].lease;
+        if (!lease)
+            continue;
+        etcd_key_of_owner(&owners[i], etcd, lease);
+        etcd_txn_put(&txn, THEN, &owners[i], etcd->info, lease);
+        etcd_key_of_since(&since[i], etcd, lease, claim->revision);
+        etcd_txn_put(&txn, THEN, &since[i], value, lease);
+    }
+    etcd_txn_send(&txn, etcd, on_described, etcd, NULL);
 }
 
 void etcd_ghosts_keep_alive(struct lease *lease)

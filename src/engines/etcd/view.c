@@ -270,6 +270,17 @@ static void cut_info(struct lease_owner *owner)
     snprintf(owner->self, sizeof owner->self, "%" PRId64 "@%s", owner->pid, host);
 }
 
+/* What a role for the name alone leaves of its holder. */
+static void fill_from_value(struct stile_claim_info *claim, const struct entry *ghost)
+{
+    int64_t pid;
+    const char *host = etcd_value_self(&pid, ghost->value);
+    if (!host)
+        return;
+    claim->pid = pid;
+    claim->host = host;
+}
+
 static void fill_claim(struct stile_claim_info *claim, struct view *view, const struct entry *entry)
 {
     struct lease_owner *owner = etcd_view_owner(view, entry->lease);
@@ -296,6 +307,8 @@ static void fill_claim(struct stile_claim_info *claim, struct view *view, const 
     if (strcmp(claim->proclaimed, owner->self) == 0)
         claim->proclaimed = ""; /* the default value, not a proclamation */
     claim->expires_ms = owner->ttl > 0 ? owner->ttl * 1000 : 0;
+    if (entry->suffix.ghost && !owner->pid)
+        fill_from_value(claim, entry);
 }
 
 /* What is before the next one. */

@@ -58,6 +58,7 @@ static void list_remove(struct key_watch *w)
     if (w->next)
         w->next->link = w->link;
     w->id = 0;
+    w->last_values = false;
     free(w->key);
     free(w->end);
     w->key = w->end = NULL;
@@ -75,6 +76,7 @@ static void send_create(struct etcd *etcd, struct key_watch *w)
         create.range_end = data_of(w->end);
     create.watch_id = w->id;
     create.fragment = true; /* one message with all events may be too long */
+    create.prev_kv = w->last_values;
     create.filters = &no_puts;
     create.n_filters = w->puts ? 0 : 1;
     request.request_case = ETCD__WATCH_REQUEST__REQUEST_CREATE;
@@ -113,6 +115,18 @@ static void ask_again_later(struct etcd *etcd, uint64_t ns)
         loop_arm(loop, &etcd->rewatch, loop_now(loop) + ns);
 }
 
+/* The event of a deletion has no value; here it has the last one, if that was asked for. */
+static void report(struct key_watch *w, const Etcd__Event *event)
+{
+    Etcd__KeyValue kv = *event->kv;
+    bool deleted = event->type == ETCD__EVENT__TYPE__DELETE;
+    if (deleted && event->prev_kv)
+        kv.value = event->prev_kv->value;
+    w->from = kv.mod_revision + 1;
+    w->live = true;
+    w->fn(w, &kv, deleted);
+}
+
 static void on_watch_message(struct conn_stream *stream, const ProtobufCMessage *message)
 {
     struct etcd *etcd = etcd_conn_owner(stream->conn);
@@ -131,9 +145,7 @@ static void on_watch_message(struct conn_stream *stream, const ProtobufCMessage 
         w = find(etcd, answer->watch_id);
         if (!w || !event->kv)
             return;
-        w->from = event->kv->mod_revision + 1;
-        w->live = true;
-        w->fn(w, event->kv, event->type == ETCD__EVENT__TYPE__DELETE);
+        report(w, event);
     }
 }
 

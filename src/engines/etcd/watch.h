@@ -20,6 +20,7 @@ struct key_watch {
     uint64_t interruptions;         /* there had been so many when `from` was learned */
     key_watch_fn *fn;
     bool puts;             /* not deletions only */
+    bool last_values;      /* a deletion is reported with the last value of its key */
     bool requested;        /* on the present stream */
     bool live;             /* it has had an event there, so the next one comes at once */
     struct key *key, *end; /* end NULL: one key */

@@ -9,9 +9,9 @@
 #include <time.h>
 
 #include "engines/zookeeper/history.h"
+#include "engines/zookeeper/marks.h"
 
 #define WINDOW     256 /* requests under way at a time */
-#define AGAIN_NS   (200 * NS_PER_MS)
 #define BREAKS_MAX 4
 
 enum inspection_kind { LIST, SHOW, BREAK };
@@ -28,7 +28,7 @@ struct entry {
     int64_t until_ms; /* of an orphan */
     char *record;     /* the path of its hold record; NULL: none */
     unsigned slots;
-    int64_t czxid, ctime_ms;
+    int64_t czxid, ctime_ms, session_id;
     uint64_t token;
     char *data; /* cut up in place */
     int64_t pid, timeout_ms;
@@ -203,6 +203,7 @@ static void read_entry(struct entry *entry, const struct reply *reply)
     size_t n = reply->data_len;
     /* Only ephemeral nodes are claims; nothing else is ever shown or deleted. */
     entry->exists = reply->stat->ephemeral_owner != 0;
+    entry->session_id = reply->stat->ephemeral_owner;
     entry->czxid = reply->stat->czxid;
     entry->token = (uint64_t)entry->czxid;
     entry->ctime_ms = reply->stat->ctime;
@@ -553,29 +554,104 @@ static void on_broken(struct requester *requester, const struct reply *reply)
         finish_break(inspection);
 }
 
+/* ---- their sessions are told first (marks.c) ---- */
+
+static void remove_holders(struct inspection *inspection);
+static bool is_to_break(const struct inspection *inspection, const struct entry *entry);
+
+/* Sessions of other programs read no marks. */
+static bool is_marked(const struct entry *entry)
+{
+    return !entry->orphan && *entry->host;
+}
+
+/* All tokens of the session of this entry, unless an earlier entry has the same session. */
+static bool put_mark(struct inspection *inspection, size_t first)
+{
+    const struct name_view *view = &inspection->views[0];
+    int64_t session_id = view->entries[first].session_id;
+    uint64_t tokens[MARK_TOKENS_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < view->n && n < MARK_TOKENS_MAX; i++) {
+        const struct entry *entry = &view->entries[i];
+        if (!is_to_break(inspection, entry) || !is_marked(entry) || entry->session_id != session_id)
+            continue;
+        if (i < first)
+            return false;
+        tokens[n++] = entry->token;
+    }
+    return zk_marks_put(zk_of_inspection(inspection), session_id, tokens, n);
+}
+
+static void on_marks_read(struct requester *requester, const struct reply *reply)
+{
+    (void)reply; /* the deletion fails the same way */
+    inspection_of(requester)->pending--;
+    remove_holders(inspection_of(requester));
+}
+
+/* The marks are there. Another round trip is the time that their readers need. */
+static void on_marks_put(struct requester *requester, const struct reply *reply)
+{
+    struct inspection *inspection = inspection_of(requester);
+    if (!zk_request_sync(session_of(inspection), requester, "/", on_marks_read))
+        on_marks_read(requester, reply);
+}
+
+static void break_now(struct inspection *inspection)
+{
+    const struct name_view *view = &inspection->views[0];
+    bool any = false;
+    for (size_t i = 0; i < view->n; i++) {
+        const struct entry *entry = &view->entries[i];
+        if (is_to_break(inspection, entry) && is_marked(entry))
+            any = put_mark(inspection, i) || any;
+    }
+    if (any && zk_request_sync(session_of(inspection), &inspection->requester, "/", on_marks_put))
+        inspection->pending = 1;
+    else
+        remove_holders(inspection);
+}
+
+/* ---- their nodes ---- */
+
 static void remove_node(struct inspection *inspection, const char *path)
 {
     if (path && zk_request_delete(session_of(inspection), &inspection->requester, path, on_broken))
         inspection->pending++;
 }
 
-static void break_now(struct inspection *inspection)
+static bool is_to_break(const struct inspection *inspection, const struct entry *entry)
+{
+    uint64_t token = inspection->query->token;
+    return entry->held && (!token || token == entry->token);
+}
+
+static bool is_any_held(const struct name_view *view)
+{
+    for (size_t i = 0; i < view->n; i++) {
+        if (view->entries[i].held)
+            return true;
+    }
+    return false;
+}
+
+static void remove_holders(struct inspection *inspection)
 {
     const struct name_view *view = &inspection->views[0];
-    uint64_t token = inspection->query->token;
-    bool held = false;
     for (size_t i = 0; i < view->n; i++) {
         const struct entry *entry = &view->entries[i];
-        held = held || entry->held;
-        if (entry->held && (!token || token == entry->token)) {
-            remove_node(inspection, entry->record);
-            remove_node(inspection, entry->path);
-        }
+        if (!is_to_break(inspection, entry))
+            continue;
+        remove_node(inspection, entry->record);
+        remove_node(inspection, entry->path);
+        if (is_marked(entry))
+            zk_marks_remove(zk_of_inspection(inspection), entry->session_id);
     }
     if (inspection->pending > 0)
         return;
     error_set(&inspection->error, STILE_CONFLICT, 0,
-              held ? "the grant with that token is over" : "it isn't held");
+              is_any_held(view) ? "the grant with that token is over" : "it isn't held");
     end(inspection, &inspection->error);
 }
 
@@ -631,158 +707,4 @@ void zk_inspect_cancel(struct engine *engine, struct query *query)
     struct inquiry *inquiry = query->state;
     (void)engine;
     inquiry->discard(inquiry);
-}
-
-/* ---- watch ----
- *
- * A watch on the children of the name's node; while there is no such node, on its creation. It
- * fires once, and is set again before the change is reported: requests are executed in order, so a
- * show that follows sees everything that the new watch does not report. */
-
-struct subscription {
-    struct requester requester;
-    struct query *query;
-    struct subscription *next, **link; /* of zk->subscriptions */
-    struct node_watch *watch;
-    struct timer timer; /* a server could not be asked */
-    char path[PATH_ROOM];
-};
-
-static void watch_children(struct subscription *sub);
-
-static struct subscription *subscription_of(struct requester *requester)
-{
-    return container_of(requester, struct subscription, requester);
-}
-
-static struct session *session_of_subscription(const struct subscription *sub)
-{
-    return zk_of(sub->query->engine)->main;
-}
-
-static void report_change(struct subscription *sub)
-{
-    sub->query->engine->events->changed(sub->query);
-}
-
-static void subscription_free(struct subscription *sub)
-{
-    struct loop *loop = sub->query->engine->loop;
-    zk_requester_forget(&sub->requester);
-    zk_watch_remove(&sub->watch);
-    loop_disarm(loop, &sub->timer);
-    loop_unreserve(loop, 1);
-    *sub->link = sub->next;
-    if (sub->next)
-        sub->next->link = sub->link;
-    sub->query->state = NULL;
-    free(sub);
-}
-
-static void try_later(struct subscription *sub)
-{
-    struct loop *loop = sub->query->engine->loop;
-    loop_arm(loop, &sub->timer, loop_now(loop) + AGAIN_NS);
-}
-
-static void watch_failed(struct subscription *sub, int rc)
-{
-    struct query *query = sub->query;
-    struct stile_error err;
-    if (zk_error_is_transient(rc) || rc == ZNOMEMORY) {
-        try_later(sub);
-        return;
-    }
-    zk_error_set(&err, rc, false);
-    subscription_free(sub);
-    query->engine->events->done(query, &err);
-}
-
-static void on_fired(struct requester *requester, int type)
-{
-    struct subscription *sub = subscription_of(requester);
-    (void)type;
-    watch_children(sub);
-    report_change(sub);
-}
-
-static void on_creation_watched(struct requester *requester, const struct reply *reply)
-{
-    struct subscription *sub = subscription_of(requester);
-    if (reply->rc != ZOK && reply->rc != ZNONODE) {
-        watch_failed(sub, reply->rc);
-        return;
-    }
-    if (reply->rc == ZOK)
-        watch_children(sub);
-    report_change(sub); /* the last show may have seen nodes that have gone since */
-}
-
-static void on_children_watched(struct requester *requester, const struct reply *reply)
-{
-    struct subscription *sub = subscription_of(requester);
-    struct session *session = session_of_subscription(sub);
-    if (reply->rc != ZOK && reply->rc != ZNONODE)
-        watch_failed(sub, reply->rc);
-    else if (reply->rc == ZNONODE &&
-             (!zk_watch_add(&sub->watch, session, 'e', sub->path, &sub->requester, on_fired) ||
-              !zk_request_exists(session, &sub->requester, sub->path, sub->watch,
-                                 on_creation_watched)))
-        try_later(sub);
-}
-
-static void watch_children(struct subscription *sub)
-{
-    struct session *session = session_of_subscription(sub);
-    zk_requester_forget(&sub->requester);
-    loop_disarm(sub->query->engine->loop, &sub->timer);
-    if (!zk_watch_add(&sub->watch, session, 'c', sub->path, &sub->requester, on_fired) ||
-        !zk_request_children(session, &sub->requester, sub->path, sub->watch, on_children_watched))
-        try_later(sub);
-}
-
-static void on_try_again(struct timer *timer)
-{
-    struct subscription *sub = container_of(timer, struct subscription, timer);
-    watch_children(sub);
-    report_change(sub);
-}
-
-/* Watches end with their session. */
-void zk_inspect_session_ended(struct session *session)
-{
-    struct subscription *sub = session->zk->main == session ? session->zk->subscriptions : NULL;
-    for (; sub; sub = sub->next) {
-        watch_children(sub);
-        report_change(sub);
-    }
-}
-
-void zk_inspect_watch(struct engine *engine, struct query *query)
-{
-    struct zk *zk = zk_of(engine);
-    struct stile_error err;
-    struct subscription *sub = calloc(1, sizeof *sub);
-    if (!sub || loop_reserve(engine->loop, 1)) {
-        free(sub);
-        error_set(&err, STILE_NOMEM, 0, "out of memory");
-        engine->events->done(query, &err);
-        return;
-    }
-    sub->query = query;
-    sub->timer.fn = on_try_again;
-    sub->next = zk->subscriptions;
-    sub->link = &zk->subscriptions;
-    if (sub->next)
-        sub->next->link = &sub->next;
-    zk->subscriptions = sub;
-    query->state = sub;
-    zk_path_of_name(sub->path, zk, query->name, query->name_len);
-    watch_children(sub);
-}
-
-void zk_inspect_unwatch(struct engine *engine, struct query *query)
-{
-    (void)engine;
-    subscription_free(query->state);
 }

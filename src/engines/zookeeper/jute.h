@@ -41,7 +41,12 @@ enum jute_event {
     JUTE_EVENT_CHILD = 4,
 };
 
-enum jute_create_mode { JUTE_PERSISTENT = 0, JUTE_EPHEMERAL_SEQUENTIAL = 3, JUTE_CONTAINER = 4 };
+enum jute_create_mode {
+    JUTE_PERSISTENT = 0,
+    JUTE_EPHEMERAL = 1,
+    JUTE_EPHEMERAL_SEQUENTIAL = 3,
+    JUTE_CONTAINER = 4,
+};
 
 struct jute_stat {
     int64_t czxid, mzxid, ctime, mtime;

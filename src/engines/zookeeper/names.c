@@ -81,14 +81,20 @@ void zk_path_of_name(char path[PATH_ROOM], const struct zk *zk, const char *name
     encode(path + n, zk, name, len);
 }
 
-void zk_path_of_history(char path[PATH_ROOM], const struct zk *zk, const char *name, size_t len)
+void zk_path_of_own(char path[PATH_ROOM], const struct zk *zk, const char *node)
 {
     char user[16] = "";
     if (zk->credentials)
         snprintf(user, sizeof user, "-%08x",
                  (unsigned)fnv_add(FNV_START, zk->credentials, strcspn(zk->credentials, ":")));
-    snprintf(path, PATH_ROOM, "%s/%%stile%s/last-%03x", zk->base, user,
-             (unsigned)fnv_add(FNV_START, name, len) & 0xfff);
+    snprintf(path, PATH_ROOM, "%s/%%stile%s/%s", zk->base, user, node);
+}
+
+void zk_path_of_history(char path[PATH_ROOM], const struct zk *zk, const char *name, size_t len)
+{
+    char node[16];
+    snprintf(node, sizeof node, "last-%03x", (unsigned)fnv_add(FNV_START, name, len) & 0xfff);
+    zk_path_of_own(path, zk, node);
 }
 
 static bool decode(char *out, const char *text)

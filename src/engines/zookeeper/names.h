@@ -17,6 +17,8 @@ enum dialect { CURATOR, CURATOR_RW, KAZOO };
 /* ---- paths ---- */
 
 void zk_path_of_name(char path[PATH_ROOM], const struct zk *zk, const char *name, size_t len);
+/* A node of ours that is in no queue: below a child of the base that stands for no name. */
+void zk_path_of_own(char path[PATH_ROOM], const struct zk *zk, const char *node);
 /* The node that holds the record of the name's last holder, together with those of other names. */
 void zk_path_of_history(char path[PATH_ROOM], const struct zk *zk, const char *name, size_t len);
 /* The name that a child of the base stands for; false: stile stores no name this way. */

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "engines/zookeeper/claims.h"
+#include "engines/zookeeper/marks.h"
 
 #define TRIES_MAX 6
 #define NUDGE_NS  (20 * NS_PER_MS)
@@ -44,7 +45,7 @@ static void lose(struct zk_claim *zc)
     zk_claim_stop_waiting(zc);
     zk_claim_drop_node(zc);
     zk_claim_move_to(zc, CLAIM_LOST);
-    error_set(&err, STILE_LOST, ZNONODE, "the lock's node was deleted on the server");
+    zk_marks_explain(zc->session, (uint64_t)zc->czxid, &err);
     claim->engine->events->lost(claim, &err);
 }
 
@@ -95,6 +96,7 @@ void zk_queue_watch_recent(struct timer *timer)
     while (zk->recent && zk->recent->granted_ns + RECENT_NS <= now) {
         struct zk_claim *zc = zk->recent;
         zk_claim_stop_waiting(zc);
+        zk_marks_watch(zc->session);
         watch_own(zc);
     }
     if (zk->recent)

@@ -298,12 +298,28 @@ static void on_time(struct timer *timer)
 
 /* ---- its end, and the next one ---- */
 
+static void explain_end(const struct session *session, struct stile_error *err)
+{
+    uint64_t age_ns = loop_now(loop_of(session)) - session->proven_ns;
+    if (session->refused)
+        error_set(err, STILE_LOST, ZAUTHFAILED, "the server refuses the URL's user");
+    else if (age_ns >= session->ttl_ns)
+        error_set(err, STILE_LOST, ZSESSIONEXPIRED,
+                  "the session of %.0f s expired: not renewed for %.1f s",
+                  (double)session->ttl_ns / NS_PER_SEC, (double)age_ns / NS_PER_SEC);
+    else
+        error_set(err, STILE_LOST, ZSESSIONEXPIRED,
+                  "the server has ended the session before its time: somebody closed it, or the "
+                  "server has lost data");
+}
+
 static void restart(struct session *session)
 {
     struct loop *loop = loop_of(session);
     struct engine *engine = &session->zk->engine;
     struct stile_error err;
     bool refused = session->refused;
+    explain_end(session, &err);
     zk_requests_fail(session, refused ? ZAUTHFAILED : ZSESSIONEXPIRED);
     zk_connection_free(session->connection);
     session->connection = NULL;
@@ -317,7 +333,6 @@ static void restart(struct session *session)
     if (!refused)
         session->state = SESSION_DOWN;
     loop_arm(loop, &session->timer, refused ? loop_now(loop) + AUTH_AGAIN_NS : session->dial_ns);
-    error_set(&err, STILE_LOST, ZSESSIONEXPIRED, "the session expired on the server");
     engine->events->session_lost(engine, session, &err);
     session->zk->session_events->ended(session);
 }
@@ -397,6 +412,7 @@ static void session_free(struct session *session)
     session->state = SESSION_DEAD;
     session->ending = true;
     zk_requester_forget(&session->requester);
+    zk_requester_forget(&session->marks.requester);
     zk_requests_fail(session, ZCONNECTIONLOSS);
     zk_connection_free(session->connection);
     session->connection = NULL;

@@ -9,6 +9,14 @@ struct zk;
 
 enum session_state { SESSION_DOWN, SESSION_UP, SESSION_DEAD };
 
+/* marks.c: which process has broken locks of the session. */
+struct mark_watch {
+    struct requester requester;
+    struct node_watch *watch;
+    bool reading;
+    char text[768]; /* the last mark */
+};
+
 struct session {
     struct session *next;
     struct zk *zk;
@@ -45,6 +53,8 @@ struct session {
     uint64_t heard_ns;   /* a server has heard of it, and perhaps the leader; 0: no such time */
     uint64_t probed_ns;  /* when the last probe was sent */
     uint64_t connect_ns; /* no later than its present connection was begun */
+
+    struct mark_watch marks;
 
     /* which server is tried next, and when */
     unsigned first_host; /* at random */

@@ -19,8 +19,8 @@
  *     session.c, liveness.c             sessions, and which replies prove that they are alive
  *     names.c                           names as nodes, dialects, hold records
  *     claims.c, queue.c, release.c      the life of a claim
- *     inspect.c                         list, show, watch, break
- *     history.c                         the records of last holders
+ *     inspect.c, push.c                 list, show, break; watch
+ *     history.c, marks.c                records of last holders, marks of broken locks
  *     doctor_probe.c, doctor_rules.c    the conditions of what caps promises
  */
 #include "engines/zookeeper/zookeeper.h"
@@ -308,7 +308,7 @@ static void look_for_session(struct zk *zk)
 static void on_session_ended(struct session *session)
 {
     zk_queue_session_ended(session);
-    zk_inspect_session_ended(session);
+    zk_push_session_ended(session);
 }
 
 static const struct session_events session_events = {
@@ -388,8 +388,8 @@ static const char *const params[] = {"ca",      "cert",          "key",  "server
                                      "dialect", "password_file", "sasl", NULL};
 
 static const struct engine_push push = {
-    .watch = zk_inspect_watch,
-    .unwatch = zk_inspect_unwatch,
+    .watch = zk_push_watch,
+    .unwatch = zk_push_unwatch,
 };
 
 static const struct engine_history history = {

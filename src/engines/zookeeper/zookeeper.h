@@ -55,7 +55,7 @@ struct zk {
     struct removal *removals;           /* of hold records (release.c) */
     struct stile_error session_error;   /* why an examination has no session */
     struct doctor_visit *visits;        /* doctor_probe.c */
-    struct subscription *subscriptions; /* to changes of names (inspect.c) */
+    struct subscription *subscriptions; /* to changes of names (push.c) */
 };
 
 static inline struct zk *zk_of(struct engine *engine)
@@ -74,9 +74,12 @@ void zk_inspect_list(struct engine *engine, struct query *query);
 void zk_inspect_show(struct engine *engine, struct query *query);
 void zk_inspect_break(struct engine *engine, struct query *query);
 void zk_inspect_cancel(struct engine *engine, struct query *query);
-void zk_inspect_session_ended(struct session *session);
-void zk_inspect_watch(struct engine *engine, struct query *query);
-void zk_inspect_unwatch(struct engine *engine, struct query *query);
+
+/* ---- push.c ---- */
+
+void zk_push_watch(struct engine *engine, struct query *query);
+void zk_push_unwatch(struct engine *engine, struct query *query);
+void zk_push_session_ended(struct session *session);
 
 /* ---- doctor_probe.c ---- */
 

@@ -1,0 +1,31 @@
+/* One holder that waits for its loss: lose URL NAME [TTL_MS [HOLD_MS]]. Prints "held", and why the
+ * lock was lost. */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "stile.h"
+
+int main(int argc, char **argv)
+{
+    struct stile_client *client;
+    struct stile_lock *lock;
+    struct stile_error err;
+    if (argc < 3)
+        return 2;
+    struct stile_lock_options options = *STILE_OPTIONS(.ttl_ms = argc > 3 ? atol(argv[3]) : 0);
+    options.hold_at_least_ms = argc > 4 ? atol(argv[4]) : 0;
+    if (stile_client_open(&client, argv[1], NULL, &err) ||
+        stile_lock_new(&lock, client, argv[2], &options, &err) ||
+        stile_lock_acquire(lock, 0, &err)) {
+        puts(err.message);
+        return 1;
+    }
+    puts("held");
+    (void)fflush(stdout);
+    (void)poll(&(struct pollfd){.fd = stile_lock_lost_fd(lock), .events = POLLIN}, 1, -1);
+    stile_lock_lost_reason(lock, &err);
+    puts(err.message);
+    stile_client_close(client);
+    return 0;
+}
