@@ -57,6 +57,7 @@ static enum stile_status add_batch(struct adding *a, struct stile_error *err)
             printf("%" PRIu64 "\n", ids[i]);
     }
     a->added += status == STILE_OK ? a->n : 0;
+    fflush(stdout); /* a reader sees them now, and a signal cannot lose them */
     free_entries(a);
     return status;
 }
