@@ -333,9 +333,10 @@ static enum stile_status enter_to_record(struct stile_lock *lock, struct stile_e
     if (status)
         return fail(lock, "recording", status, err);
     const struct engine *engine = lock->client->engine;
-    if (!engine->class->history)
-        status = error_set(err, STILE_UNSUPPORTED, 0, "%s keeps no record of holders",
-                           engine->caps.engine);
+    if (!engine->caps.history)
+        status = error_set(err, STILE_UNSUPPORTED, 0, "%s keeps no record of holders%s",
+                           engine->caps.engine,
+                           engine->class->history ? " here: run `stile setup URL`" : "");
     else if (lock->state != HELD && !lock_is_lost(lock))
         status = error_set(err, STILE_MISUSE, 0, "it isn't held");
     return status ? leave(lock, "recording", status, err) : STILE_OK;

@@ -3,8 +3,10 @@
  * its input ends, and prints the status. Behind a further tab: the TTL and the renewal interval in
  * milliseconds, and the mode: "shared", or a number of slots. "&NAME" with all that waits in the
  * background. "-NAME" gives the lock back and prints the status, with its message if it was lost;
- * "?NAME" prints whether it is held, and "!NAME" why it was lost, or "held". These mean the handle
- * that last asked for that name. */
+ * "?NAME" prints whether it is held, and "!NAME" why it was lost, or "held"; "+NAME" records its
+ * start and "=NAME" its end with exit code 7. These mean the handle that last asked for that name.
+ * "*NAME" prints the record of the name's last holder. What could not be recorded is logged to
+ * stderr. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,19 +54,59 @@ static enum stile_status ask(struct stile_client *client, char *line)
     return status ? status : stile_lock_acquire(lock, wait ? atol(wait) : 0, NULL);
 }
 
+static int print_last(const struct stile_info *info, void *data)
+{
+    const struct stile_last_holder *last = info->last;
+    if (last)
+        (void)snprintf(data, 512, "token %llu%s exit %d by %s", (unsigned long long)last->token,
+                       last->until_ms ? " ended" : "", last->exit_code, last->command);
+    return 0;
+}
+
+static const char *last_of(struct stile_client *client, const char *name)
+{
+    static char text[512];
+    struct stile_error err;
+    strcpy(text, "none");
+    return stile_show(client, name, print_last, text, &err) ? "failed" : text;
+}
+
+static const char *complain(enum stile_status status, const struct stile_error *err)
+{
+    if (status)
+        (void)fprintf(stderr, "%s\n", err->message);
+    return stile_status_name(status);
+}
+
 static const char *obey(struct stile_client *client, char *line)
 {
     static struct stile_error err;
-    struct stile_lock *lock = strchr("-?!", *line) ? find(line + 1) : NULL;
-    if (lock && *line == '-') {
-        enum stile_status status = stile_lock_release(lock, &err);
+    struct stile_lock *lock = strchr("-?!+=", *line) ? find(line + 1) : NULL;
+    enum stile_status status;
+    if (*line == '*')
+        return last_of(client, line + 1);
+    if (!lock)
+        return stile_status_name(ask(client, line));
+    switch (*line) {
+    case '-':
+        status = stile_lock_release(lock, &err);
         return status == STILE_LOST ? err.message : stile_status_name(status);
-    }
-    if (lock && *line == '!')
+    case '!':
         return stile_lock_lost_reason(lock, &err) == STILE_LOST ? err.message : "held";
-    if (lock)
+    case '+':
+        return complain(stile_lock_record_start(lock, &err), &err);
+    case '=':
+        return complain(stile_lock_record_end(lock, 7, &err), &err);
+    default:
         return stile_lock_held(lock) ? "held" : "not held";
-    return stile_status_name(ask(client, line));
+    }
+}
+
+static void say(enum stile_log_level level, const char *message, void *data)
+{
+    (void)level, (void)data;
+    if (strstr(message, "recorded"))
+        (void)fprintf(stderr, "%s\n", message);
 }
 
 int main(int argc, char **argv)
@@ -74,7 +116,9 @@ int main(int argc, char **argv)
     char line[STILE_NAME_MAX + 64];
     if (argc != 2)
         return 2;
-    if (stile_client_open(&client, argv[1], NULL, &err)) {
+    struct stile_client_options options =
+        *STILE_CLIENT_OPTIONS(.log = say, .log_level = STILE_LOG_INFO);
+    if (stile_client_open(&client, argv[1], &options, &err)) {
         (void)fprintf(stderr, "keep: %s\n", err.message);
         return 1;
     }

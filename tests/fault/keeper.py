@@ -5,9 +5,9 @@ import subprocess
 
 
 class Keeper:
-    def __init__(self, url):
+    def __init__(self, url, err=None):
         self.process = subprocess.Popen([os.environ["KEEP"], url], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True)
+                                        stdout=subprocess.PIPE, stderr=err, text=True)
 
     def say(self, line):
         self.process.stdin.write(line + "\n")
@@ -31,6 +31,11 @@ class Keeper:
     def holds(self, name):
         self.say("?" + name)
         return {"held": True, "not held": False}[self.answer()]
+
+    def order(self, line):
+        """The answer to any line."""
+        self.say(line)
+        return self.answer()
 
     def close(self):
         with contextlib.suppress(BrokenPipeError):

@@ -99,6 +99,8 @@ static bool lacks_tables(struct doctor_draft *draft, const struct doctor_facts *
 DOCTOR_WHEN(names_no_database, lacks_tables(draft, facts) && !*fact(facts, FACT_DATABASE))
 DOCTOR_WHEN(has_old_tables, has_all_tables(facts) && facts->my->version < SCHEMA_VERSION)
 
+DOCTOR_WHEN(lacks_records, has_all_tables(facts) && !facts->my->remembers)
+
 /* InnoDB refuses to write to such a log with READ COMMITTED. */
 DOCTOR_WHEN(logs_statements, needs_tables(&facts->my->options) && is_one(draft, facts))
 
@@ -151,6 +153,9 @@ static const struct doctor_rule rules[] = {
      .why = "they work, but lack newer features: a retried job's token may be smaller than that of "
             "a later job with the same key",
      .cure = "once all clients run this release", .command = "stile setup URL"},
+    {"records", STILE_NOTE, lacks_records,
+     .what = "there is no table stile_last_holder, or this user may not read it",
+     .why = "`stile show` cannot name the last holder", .command = "stile setup URL"},
     {"engine", STILE_DANGER, has_some, .column = FACT_OTHER_ENGINES,
      .what = "a table stile_* is not an InnoDB table",
      .why = "a crash of the server may repeat tokens",
@@ -203,6 +208,15 @@ static const struct doctor_rule lacks_rights[] = {
     {0},
 };
 
+static const struct doctor_rule lacks_record_rights[] = {
+    {"records", STILE_NOTE, note_database,
+     .what = "this user may not write the table stile_last_holder",
+     .why = "`stile show` cannot name it as a last holder",
+     .cure = "run that as an administrator, for the user that takes the locks",
+     .command = "GRANT SELECT, INSERT, UPDATE, DELETE ON `$1`.stile_last_holder TO user;"},
+    {0},
+};
+
 static void apply(const struct doctor_rule *table, struct query *query, const struct answer *a)
 {
     const struct doctor_facts facts = {.my = my_of(query->engine), .outcomes = a->outcomes};
@@ -222,6 +236,16 @@ static bool is_denied(unsigned code)
            code == ER_DBACCESS_DENIED_ERROR;
 }
 
+static void on_record_rights(void *data, const struct answer *a)
+{
+    struct query *query = data;
+    if (is_denied(a->code))
+        apply(lacks_record_rights, query, a);
+    query->engine->events->done(query, a->code ? NULL : a->err);
+}
+
+static void ask(struct query *query, char *sql, answer_fn *fn);
+
 static void on_rights(void *data, const struct answer *a)
 {
     struct query *query = data;
@@ -231,7 +255,10 @@ static void on_rights(void *data, const struct answer *a)
     if (none || is_denied(a->code))
         apply(lacks_rights, query, a);
     /* Any other error has nothing to do with privileges. */
-    query->engine->events->done(query, a->code ? NULL : a->err);
+    if (a->err || !my_of(query->engine)->remembers)
+        query->engine->events->done(query, a->code ? NULL : a->err);
+    else
+        ask(query, maria_sql_record_rights(), on_record_rights);
 }
 
 static void ask(struct query *query, char *sql, answer_fn *fn)

@@ -22,6 +22,7 @@ enum column {
     COL_COMMAND,
     COL_AGE_MS,
     COL_KEPT_MS,
+    COL_RECORD, /* show only, else NULL */
     COLUMNS,
 };
 
@@ -44,6 +45,20 @@ static const char *text_of(const char *value)
 static int64_t number(const char *value)
 {
     return value ? strtoll(value, NULL, 10) : 0;
+}
+
+/* The show of mode=table and mode=row has one column more than the list: the name's record. */
+static bool has_columns(MYSQL_RES *rows, unsigned columns)
+{
+    return rows && (mysql_num_fields(rows) == columns || mysql_num_fields(rows) == columns + 1);
+}
+
+static void read_record(struct view *view, MYSQL_RES *rows, MYSQL_ROW row, unsigned column)
+{
+    if (mysql_num_fields(rows) == column || !row[column])
+        return;
+    view->record = row[column];
+    view->record_len = mysql_fetch_lengths(rows)[column];
 }
 
 /* ---- one claim ---- */
@@ -180,16 +195,16 @@ static bool is_table(const struct answer *a)
 {
     MYSQL_RES *rows = a->n > 0 ? a->outcomes[0].rows : NULL;
     if (a->n == 2)
-        return rows && mysql_num_fields(rows) == ROW_BACKEND + 1 && answer_last(a)->rows &&
+        return has_columns(rows, ROW_BACKEND + 1) && answer_last(a)->rows &&
                mysql_num_fields(answer_last(a)->rows) == WAITER_COLUMNS;
-    return a->n == 1 && rows && mysql_num_fields(rows) == ROW_COLUMNS;
+    return a->n == 1 && has_columns(rows, ROW_COLUMNS);
 }
 
-static void add_row(struct view *view, MYSQL_RES *rows, MYSQL_ROW row)
+static void add_row(struct view *view, MYSQL_ROW row, bool row_mode)
 {
     if (!row[ROW_OWNER])
         return;
-    if (mysql_num_fields(rows) > ROW_BACKEND)
+    if (row_mode)
         view->backends[view->n] = (uint64_t)number(row[ROW_BACKEND]);
     sql_inspect_row(&view->claims[view->n], (const char *const *)row);
     view->info.holders += view->claims[view->n++].held;
@@ -204,12 +219,13 @@ static void add_row_waiters(struct view *view, const struct answer *a, size_t le
         add_those_who_say(view, answer_last(a), ours, ours);
 }
 
-static void fill_from_table(struct view *view, MYSQL_RES *rows, MYSQL_ROW row, size_t len)
+static void fill_from_table(struct view *view, MYSQL_RES *rows, MYSQL_ROW row, size_t len,
+                            bool row_mode)
 {
     MYSQL_ROW_OFFSET next = mysql_row_tell(rows);
     while (row && mysql_fetch_lengths(rows)[ROW_NAME] == len &&
            memcmp(row[ROW_NAME], view->name, len) == 0) {
-        add_row(view, rows, row);
+        add_row(view, row, row_mode);
         view->info.token = strtoull(text_of(row[ROW_COUNTER]), NULL, 10);
         next = mysql_row_tell(rows);
         row = mysql_fetch_row(rows);
@@ -234,7 +250,8 @@ static enum stile_status next_of_table(struct view *view, bool *made, const stru
     if (sql_view_alloc(view, room, TEXT_MAX, err))
         return STILE_NOMEM;
     memcpy(view->name, row[ROW_NAME], len);
-    fill_from_table(view, rows, row, len);
+    read_record(view, rows, row, a->n == 2 ? ROW_BACKEND + 1 : ROW_COLUMNS);
+    fill_from_table(view, rows, row, len, a->n == 2);
     add_row_waiters(view, a, len);
     view->info.waiters = view->n - view->info.holders;
     view->info.claims = view->claims;
@@ -279,6 +296,7 @@ static enum stile_status next_view(struct view *view, bool *made, const struct a
     if (lengths[COL_NAME] > STILE_NAME_MAX || !row[COL_KEY])
         return error_set(err, STILE_CORRUPT, 0, "a row of stile_lock was not written by stile");
     memcpy(view->name, row[COL_NAME], lengths[COL_NAME]);
+    read_record(view, rows_of(a)->rows, row, COL_RECORD);
     fill(view, row, lengths, answer_last(a));
     return STILE_OK;
 }
@@ -306,7 +324,7 @@ static char *statement_for_show(struct my *my, const char *name, size_t len)
     if (my->options.table)
         return maria_sql_shed_show(my, name, len);
     if (my->options.mode == MODE_TABLE)
-        return maria_sql_table_show(stored);
+        return maria_sql_table_show(my, stored);
     if (my->options.mode == MODE_ROW)
         return maria_sql_row_show(my, stored);
     maria_name_key(key, my->mariadb, name, len);
@@ -323,6 +341,43 @@ enum stile_status maria_ask_show(const struct query *query, answer_fn *fn, void 
     if (status)
         return status;
     return maria_send(shared, statement_for_show(my, query->name, query->name_len), fn, data, err);
+}
+
+/* ---- the record of the last holder ---- */
+
+#define RECORDS_PER_SWEEP 32
+
+static void ignore(void *data, const struct answer *a)
+{
+    (void)data, (void)a;
+}
+
+static void on_recorded(void *data, const struct answer *a)
+{
+    sql_inspect_recorded(data, a->err);
+}
+
+/* Each client begins at another number, as most store only one or two. */
+static bool is_due(struct my *my)
+{
+    if (my->records == 0)
+        my->records = (unsigned)strtoul(my->identity.owner + IDENTITY_OWNER_LEN - 4, NULL, 16) | 1;
+    return my->records++ % RECORDS_PER_SWEEP == 0;
+}
+
+enum stile_status maria_record(struct query *query, struct session *session,
+                               struct stile_error *err)
+{
+    struct my *my = my_of(query->engine);
+    if (!my->remembers)
+        return error_set(err, STILE_REFUSED, 0,
+                         "this database has no table stile_last_holder that this user may read: "
+                         "run `stile setup URL`");
+    enum stile_status status =
+        maria_send(session, maria_sql_remember(my, query), on_recorded, query, err);
+    if (!status && is_due(my))
+        maria_send(session, maria_sql_forget(), ignore, NULL, NULL);
+    return status;
 }
 
 /* ---- list: all names with a prefix ---- */

@@ -39,6 +39,8 @@ struct my {
     struct options options;
     bool bare;           /* there is no schema: no tokens, no holds */
     int version;         /* of the schema */
+    bool remembers;      /* it has a table of last holders */
+    unsigned records;    /* counts them: now and then old ones are deleted */
     bool mariadb;        /* else it is MySQL */
     int64_t started_ns;  /* when the server was started, on our clock */
     uint64_t job_claims; /* counts them: each has a tag of its own */
@@ -114,6 +116,8 @@ enum stile_status maria_ask_list(const struct query *query, answer_fn *fn, void 
 enum stile_status maria_report_list(struct query *query, const struct answer *answer,
                                     struct stile_error *err);
 void maria_break(struct engine *engine, struct query *query);
+enum stile_status maria_record(struct query *query, struct session *session,
+                               struct stile_error *err);
 
 /* ---- jobs.c ---- */
 

@@ -77,6 +77,7 @@ static void promise(struct my *my)
         engine->caps.fifo = my->mariadb; /* MySQL prefers transactions that block others */
         engine->caps.most_locks = my->options.sessions - 1;
     }
+    engine->caps.history = my->remembers;
     if (my->bare)
         sql_opening_set_bare(
             engine, "none: this database has no tables stile_*; run `stile setup URL`",
@@ -88,7 +89,8 @@ static void promise(struct my *my)
     .connect = maria_session_new, .close = maria_session_close, .answer = maria_request_answer,    \
     .drop = maria_request_drop, .forked = maria_session_forked, .renew = maria_session_renew,      \
     .keep = maria_session_keep, .stop = maria_session_stop, .ask_show = maria_ask_show,            \
-    .read_show = maria_read_show, .ask_list = maria_ask_list, .report_list = maria_report_list
+    .read_show = maria_read_show, .ask_list = maria_ask_list, .report_list = maria_report_list,    \
+    .record = maria_record
 
 static const struct sql_database database = {
     .wait = maria_claim_wait,
@@ -188,7 +190,7 @@ static const struct engine_admin admin = {
     .schemes = "mysql mysqls mariadb", .params = maria_options_params,                             \
     .engine_size = sizeof(struct my), .open = maria_open, .close = maria_close,                    \
     .forked = maria_forked, .list = sql_inspect_list, .show = sql_inspect_show,                    \
-    .cancel = sql_inspect_cancel, .jobs = &jobs, .admin = &admin
+    .cancel = sql_inspect_cancel, .jobs = &jobs, .admin = &admin, .history = &sql_history
 
 const struct engine_class maria_table_class = {
     .caps = {.engine = "mysql",

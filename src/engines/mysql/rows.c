@@ -134,12 +134,14 @@ char *maria_sql_row_end(struct sql_claim *c)
 
 char *maria_sql_row_show(const struct my *my, const char *stored)
 {
+    char record[SQL_RECORD_MAX];
+    maria_sql_record(record, my, stored);
     return maria_sql_written(
         "SELECT X'%s'," CLAIM
-        " FROM (SELECT 1) one LEFT JOIN stile_row_count n ON n.name=X'%s' LEFT JOIN "
+        "%s FROM (SELECT 1) one LEFT JOIN stile_row_count n ON n.name=X'%s' LEFT JOIN "
         "stile_row_claim c ON c.name=n.name AND " ALIVE " UNION ALL SELECT n.name," GHOST
-        " FROM stile_row_count n WHERE n.name=X'%s' AND " IS_GHOST IN_ORDER SQL_ROW_WAITERS,
-        stored, stored, stored, maria_sql_waited_ms(my));
+        "%s FROM stile_row_count n WHERE n.name=X'%s' AND " IS_GHOST IN_ORDER SQL_ROW_WAITERS,
+        stored, record, stored, record, stored, maria_sql_waited_ms(my));
 }
 
 char *maria_sql_row_list(const struct my *my, const char *prefix)

@@ -102,6 +102,21 @@ CREATE TABLE IF NOT EXISTS stile_row_claim (
     KEY by_name (name)
 ) ENGINE=InnoDB;
 
+-- ---- the last holder of each name ----
+
+-- One row per name and mode, which has tokens of its own. The record says, separated by spaces: 1,
+-- token, from, until (Unix milliseconds; 0: not yet), exit code, pid, host, command. It is for people
+-- to read; one that was not replaced for 30 days is deleted.
+CREATE TABLE IF NOT EXISTS stile_last_holder (
+    name VARBINARY(512) NOT NULL,
+    mode VARCHAR(144) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    token BIGINT UNSIGNED NOT NULL,
+    record VARBINARY(1023) NOT NULL,
+    stored_on DATE NOT NULL,
+    PRIMARY KEY (name, mode),
+    KEY by_age (stored_on)
+) ENGINE=InnoDB;
+
 -- MySQL cannot replace a procedure, and dropping it revokes the privileges on it: grant EXECUTE on
 -- the database there. `stile setup` leaves these lines out on MariaDB.
 DROP PROCEDURE IF EXISTS stile_table_settle;
@@ -112,6 +127,7 @@ DROP PROCEDURE IF EXISTS stile_table_release;
 DROP PROCEDURE IF EXISTS stile_table_break;
 DROP PROCEDURE IF EXISTS stile_row_grant;
 DROP PROCEDURE IF EXISTS stile_row_let_go;
+DROP PROCEDURE IF EXISTS stile_forget;
 DROP PROCEDURE IF EXISTS stile_cleanup;
 DROP PROCEDURE IF EXISTS stile_job_add;
 DROP PROCEDURE IF EXISTS stile_job_retry;
@@ -379,6 +395,35 @@ BEGIN
     WHERE name = p_name AND (token = p_token OR shared);
 END//
 
+-- Deletes some of the records that are older than 30 days. Each is locked by its primary key, all in
+-- one order, and those that store a record lock nothing else: no two of them can block each other.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_forget() SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_left INT DEFAULT 100;
+    DECLARE v_day DATE DEFAULT UTC_DATE() - INTERVAL 30 DAY;
+    DECLARE v_name VARBINARY(512);
+    DECLARE v_mode VARCHAR(144) CHARACTER SET ascii COLLATE ascii_bin;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION
+    BEGIN
+        ROLLBACK AND NO CHAIN NO RELEASE;
+        RESIGNAL;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    next: WHILE v_left > 0 DO
+        SET v_name = NULL;
+        SELECT h.name, h.mode INTO v_name, v_mode FROM stile_last_holder h
+        WHERE h.stored_on < v_day ORDER BY h.stored_on, h.name, h.mode LIMIT 1;
+        IF v_name IS NULL THEN
+            LEAVE next;
+        END IF;
+        DELETE FROM stile_last_holder
+        WHERE name = v_name AND mode = v_mode AND stored_on < v_day;
+        SET v_left = v_left - 1;
+    END WHILE;
+    COMMIT AND NO CHAIN NO RELEASE;
+END//
+
 -- Deletes names that were not held for this many days, and expired claims. Their tokens are not
 -- repeated.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_cleanup(p_days INT UNSIGNED) SQL SECURITY INVOKER
@@ -412,6 +457,7 @@ BEGIN
     WHERE since < UTC_TIMESTAMP(6) - INTERVAL p_days DAY AND delay_ms IS NULL
       AND COALESCE(hold_until <= UTC_TIMESTAMP(6), TRUE) AND IS_FREE_LOCK(lock_name);
     COMMIT AND NO CHAIN NO RELEASE;
+    DELETE FROM stile_last_holder WHERE stored_on < UTC_DATE() - INTERVAL p_days DAY;
 END//
 
 DELIMITER ;

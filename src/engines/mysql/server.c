@@ -66,7 +66,9 @@ static void on_version(void *data, const struct answer *a)
     struct my *my = data;
     struct stile_error err;
     const char *text = a->err ? NULL : maria_outcome_text(answer_last(a), 0);
+    const char *records = a->err ? NULL : maria_outcome_text(answer_last(a), 1);
     my->version = text ? atoi(text) : 0;
+    my->remembers = records && strcmp(records, "0") != 0;
     bool refused = !a->err && !my->engine.examining && check_version(my->version, &err);
     sql_opening_answered(&my->opening, refused ? &err : a->err);
 }
@@ -156,8 +158,8 @@ const struct opening_step maria_opening_steps[] = {
 /* ---- setup ---- */
 
 /* What it creates: tables with the view, and procedures. */
-#define SCHEMA_TABLES     10
-#define SCHEMA_PROCEDURES 11
+#define SCHEMA_TABLES     11
+#define SCHEMA_PROCEDURES 12
 
 static enum stile_status complain(MYSQL *conn, const struct options *options,
                                   struct stile_error *err)
@@ -295,6 +297,45 @@ static enum stile_status run(MYSQL *conn, const struct options *options, struct 
     return status;
 }
 
+/* ---- privileges on a new table ---- */
+
+static char *first_column(MYSQL *conn, const char *sql)
+{
+    MYSQL_RES *rows = mysql_query(conn, sql) ? NULL : mysql_store_result(conn);
+    MYSQL_ROW row = rows ? mysql_fetch_row(rows) : NULL;
+    char *text = row && row[0] ? strdup(row[0]) : NULL;
+    mysql_free_result(rows);
+    return text;
+}
+
+static bool has_records(MYSQL *conn)
+{
+    char *count = first_column(conn, "SELECT COUNT(*) FROM information_schema.TABLES WHERE "
+                                     "TABLE_SCHEMA=DATABASE() AND TABLE_NAME='stile_last_holder'");
+    bool has = count && strcmp(count, "0") != 0;
+    free(count);
+    return has;
+}
+
+/* Grants the new table to the users that were granted stile_lock by its name, so that
+ * they work after setup as before. A grantee is quoted, but not escaped; one with a quote of its
+ * own is left out. What this user may not grant, the doctor reports. */
+static void grant_records(MYSQL *conn)
+{
+    if (mysql_query(conn,
+                    "SELECT CONCAT('GRANT ',PRIVILEGE_TYPE,' ON stile_last_holder TO ',GRANTEE) "
+                    "FROM information_schema.TABLE_PRIVILEGES WHERE TABLE_SCHEMA=DATABASE() AND "
+                    "TABLE_NAME='stile_lock' AND PRIVILEGE_TYPE IN ('SELECT','INSERT','UPDATE',"
+                    "'DELETE') AND GRANTEE NOT LIKE '%\\\\%' AND "
+                    "LENGTH(GRANTEE)-LENGTH(REPLACE(GRANTEE,'''',''))=4"))
+        return;
+    MYSQL_RES *rows = mysql_store_result(conn);
+    MYSQL_ROW row;
+    while (rows && (row = mysql_fetch_row(rows)))
+        mysql_query(conn, row[0]);
+    mysql_free_result(rows);
+}
+
 /* Procedures are dropped and created: two setups at a time would disturb each other. */
 static enum stile_status wait_for_others(MYSQL *conn, const struct options *options,
                                          struct stile_error *err)
@@ -350,8 +391,13 @@ static enum stile_status make(MYSQL *conn, const struct options *o, struct stile
         status = is_complete(&complete, conn, o, err);
     if (status || complete)
         return status;
+    bool had_records = has_records(conn);
     status = upgrade(conn, version, o, err);
-    return status ? status : run(conn, o, err);
+    if (!status)
+        status = run(conn, o, err);
+    if (!status && !had_records)
+        grant_records(conn);
+    return status;
 }
 
 enum stile_status maria_setup(const struct url *url, bool dry_run, const char **script,

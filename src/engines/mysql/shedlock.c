@@ -200,12 +200,14 @@ char *maria_sql_shed_break(const struct query *query)
 char *maria_sql_shed_show(struct my *my, const char *name, size_t len)
 {
     struct place place;
+    char record[SQL_RECORD_MAX];
     find_place(&place, my, name, len);
+    maria_sql_record(record, my, place.name);
     char *token = token_of(my, &place);
     char *sql =
-        token ? maria_sql_written("SELECT X'%s'," VIEW " FROM (SELECT 1) one LEFT JOIN %s s ON "
+        token ? maria_sql_written("SELECT X'%s'," VIEW "%s FROM (SELECT 1) one LEFT JOIN %s s ON "
                                   "s." NAME_IS " AND s.lock_until>" NOW,
-                                  place.name, token, token, place.table, place.name)
+                                  place.name, token, token, record, place.table, place.name)
               : NULL;
     free(token);
     return sql;

@@ -74,7 +74,9 @@ char *maria_sql_greeting(const struct my *my)
 
 char *maria_sql_version(void)
 {
-    return maria_sql_written("SELECT MAX(version) FROM stile_version");
+    return maria_sql_written("SELECT MAX(version),(SELECT COUNT(*) FROM information_schema.TABLES "
+                             "WHERE TABLE_SCHEMA=DATABASE() AND TABLE_NAME='stile_last_holder') "
+                             "FROM stile_version");
 }
 
 /* ---- for the doctor ---- */
@@ -114,6 +116,13 @@ char *maria_sql_rights(const struct my *my)
     return maria_sql_written("%s;SELECT COUNT(*) FROM information_schema.ROUTINES WHERE "
                              "ROUTINE_SCHEMA=DATABASE() AND ROUTINE_NAME LIKE 'stile\\_%%'",
                              tries[my->options.mode]);
+}
+
+char *maria_sql_record_rights(void)
+{
+    return maria_sql_written("EXPLAIN INSERT INTO stile_last_holder(name) VALUES('');"
+                             "EXPLAIN UPDATE stile_last_holder SET token=token WHERE name='';"
+                             "EXPLAIN DELETE FROM stile_last_holder WHERE name=''");
 }
 
 /* ---- the lease ---- */
@@ -308,18 +317,20 @@ char *maria_sql_show(struct my *my, const char *stored, const char *key)
     if (my->bare)
         return maria_sql_written(
             "SET @u=IS_USED_LOCK(X'%s');"
-            "SELECT X'%s',X'%s',@u,0,0,p.USER,p.HOST,NULL,NULL,NULL,NULL,NULL,NULL,NULL "
+            "SELECT X'%s',X'%s',@u,0,0,p.USER,p.HOST,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL "
             "FROM (SELECT 1) one LEFT JOIN information_schema.PROCESSLIST p ON "
             "p.ID=@u;" WAITERS,
             key, stored, key, maria_sql_waited_ms(my));
+    char record[SQL_RECORD_MAX];
+    maria_sql_record(record, my, stored);
     return maria_sql_written(
         "SET @u=IS_USED_LOCK(X'%s');"
         "SELECT X'%s',X'%s',@u,COALESCE(r.backend=@u AND "
         "r.since>=UTC_TIMESTAMP(6)-INTERVAL %" PRIu64 " SECOND,0)," SIGNED(
             "@u") ",p.USER,p.HOST," VIEW
-                  " FROM (SELECT 1) one LEFT JOIN stile_lock r ON r.name=X'%s' LEFT "
+                  "%s FROM (SELECT 1) one LEFT JOIN stile_lock r ON r.name=X'%s' LEFT "
                   "JOIN information_schema.PROCESSLIST p ON p.ID=@u;" WAITERS,
-        key, stored, key, uptime_s(my), stored, maria_sql_waited_ms(my));
+        key, stored, key, uptime_s(my), record, stored, maria_sql_waited_ms(my));
 }
 
 char *maria_sql_list(struct my *my, const char *prefix)
@@ -327,12 +338,61 @@ char *maria_sql_list(struct my *my, const char *prefix)
     return maria_sql_written(
         "SELECT r.name,r.lock_name,r.used,COALESCE(r.backend=r.used AND "
         "r.since>=UTC_TIMESTAMP(6)-INTERVAL %" PRIu64 " SECOND,0)," SIGNED(
-            "r.used") ",NULL,NULL," VIEW
-                      " FROM (SELECT l.*,IS_USED_LOCK(l.lock_name) AS used FROM stile_lock l WHERE "
+            "r.used") ",NULL,NULL," VIEW ",NULL FROM (SELECT l.*,IS_USED_LOCK(l.lock_name) AS used "
+                      "FROM stile_lock l WHERE "
                       "LEFT(l.name,%zu)=X'%s' LIMIT 18446744073709551615) r WHERE r.used IS NOT "
                       "NULL OR r.hold_until>UTC_TIMESTAMP(6) OR r.delay_ms IS NOT NULL "
                       "ORDER BY r.name;" WAITERS,
         uptime_s(my), strlen(prefix) / 2, prefix, maria_sql_waited_ms(my));
+}
+
+/* ---- the record of the last holder ---- */
+
+/* Counters of the modes are apart, so their records are. */
+static const char *mode_of(const struct my *my)
+{
+    return my->options.table                ? "shedlock "
+           : my->options.mode == MODE_TABLE ? "table"
+           : my->options.mode == MODE_ROW   ? "row"
+                                            : "getlock";
+}
+
+static const char *table_of(const struct my *my)
+{
+    return my->options.table ? my->options.table : "";
+}
+
+void maria_sql_record(char out[SQL_RECORD_MAX], const struct my *my, const char *stored)
+{
+    strcpy(out, ",NULL");
+    if (my->remembers)
+        snprintf(out, SQL_RECORD_MAX,
+                 ",(SELECT h.record FROM stile_last_holder h WHERE h.name=X'%s' AND "
+                 "h.mode='%s%s')",
+                 stored, mode_of(my), table_of(my));
+}
+
+/* It is for people to read: no renewal behind it may have to wait for a table that someone has
+ * locked. Assignments are made from left to right, so the token is set last. */
+#define BRIEFLY          "/*M!100102 SET STATEMENT lock_wait_timeout=1,innodb_lock_wait_timeout=1 FOR */"
+#define IF_LATER(column) #column "=IF(token<=VALUES(token),VALUES(" #column ")," #column "),"
+
+char *maria_sql_remember(const struct my *my, const struct query *query)
+{
+    char stored[STORED_HEX_MAX], record[2 * RECORD_MAX + 1];
+    maria_name_hex(stored, query->name, query->name_len);
+    maria_name_hex(record, query->record, strnlen(query->record, RECORD_MAX));
+    return maria_sql_written(
+        BRIEFLY "INSERT INTO stile_last_holder (name,mode,token,record,stored_on) VALUES "
+                "(X'%s','%s%s',%" PRIu64 ",X'%s',UTC_DATE()) ON DUPLICATE KEY "
+                "UPDATE " IF_LATER(record)
+                    IF_LATER(stored_on) "token=GREATEST(token,VALUES(token))",
+        stored, mode_of(my), table_of(my), query->token, record);
+}
+
+char *maria_sql_forget(void)
+{
+    return maria_sql_written(BRIEFLY "CALL stile_forget()");
 }
 
 char *maria_sql_break_hold(const char *stored, uint64_t token)

@@ -33,11 +33,19 @@ char *maria_sql_facts(void);
 /* refused if this user lacks a privilege that the mode needs; its last statement counts the
  * procedures that may be used */
 char *maria_sql_rights(const struct my *my);
+char *maria_sql_record_rights(void); /* the same about records */
 
 /* for inspection; names in hex */
 char *maria_sql_show(struct my *my, const char *stored, const char *key);
 char *maria_sql_list(struct my *my, const char *prefix);
 char *maria_sql_break_hold(const char *stored, uint64_t token);
+
+/* the record of the last holder */
+char *maria_sql_remember(const struct my *my, const struct query *query);
+char *maria_sql_forget(void); /* some of the old ones */
+/* The last column of show: the record of a name, which is in hex. */
+#define SQL_RECORD_MAX (STORED_HEX_MAX + SHEDLOCK_TABLE_MAX + 128)
+void maria_sql_record(char out[SQL_RECORD_MAX], const struct my *my, const char *stored);
 
 /* mode=table, in table.c: nothing is set, as the next statement may run in another session */
 char *maria_sql_table_settings(const struct my *my); /* where the session is ours alone */
@@ -48,7 +56,7 @@ char *maria_sql_table_resume(struct lease *lease);
 char *maria_sql_table_release(struct lease *lease, bool unused);
 char *maria_sql_table_renew(struct leased_renewal *renewal); /* the owners that are left */
 char *maria_sql_table_break(const struct query *query);
-char *maria_sql_table_show(const char *stored);
+char *maria_sql_table_show(const struct my *my, const char *stored);
 char *maria_sql_table_list(const char *prefix);
 char *maria_sql_rollback(void);
 char *maria_sql_wakeup_listen(const struct my *my);

@@ -156,14 +156,16 @@ char *maria_sql_rollback(void)
         "c.since") "," SQL_LEFT("IF(c.expires_at<=UTC_TIMESTAMP(6)," ENDS                          \
                                 ",c.expires_at)") ",c.pid,c.host,c.command,c.owner,n.token"
 
-char *maria_sql_table_show(const char *stored)
+char *maria_sql_table_show(const struct my *my, const char *stored)
 {
+    char record[SQL_RECORD_MAX];
+    maria_sql_record(record, my, stored);
     return maria_sql_written(
         "SELECT X'%s'," VIEW
-        " FROM (SELECT 1) one LEFT JOIN stile_counter n ON n.name=X'%s' LEFT JOIN "
+        "%s FROM (SELECT 1) one LEFT JOIN stile_counter n ON n.name=X'%s' LEFT JOIN "
         "stile_claim c ON c.name=n.name AND " ENDS ">UTC_TIMESTAMP(6) "
         "ORDER BY c.held DESC,c.place",
-        stored, stored);
+        stored, record, stored);
 }
 
 char *maria_sql_table_list(const char *prefix)

@@ -23,6 +23,7 @@ enum fact {
     FACT_LINE,
     FACT_ROOM,
     FACT_LOCKS,
+    FACT_RECORDS,
     FACTS,
 };
 
@@ -137,6 +138,9 @@ static const struct doctor_rule rules[] = {
      .what = "the schema `stile` is older than this version of stile",
      .why = "waits of more than a second are not in order, and need a connection each",
      .command = "stile setup URL"},
+    {"records", STILE_NOTE, has_poor_schema, .column = FACT_RECORDS,
+     .what = "the schema `stile` has no table of last holders: it is older than this library",
+     .why = "`stile show` cannot name the last holder", .command = "stile setup URL"},
     {"unlogged", STILE_DANGER, has_poor_schema, .column = FACT_LOGGED,
      .what = "a table of the schema `stile` is unlogged",
      .why = "a crash of the server empties it, and tokens start again from 1",

@@ -164,18 +164,36 @@ static void fill_from_table(struct view *view, const PGresult *result, int first
     view->info.claims = view->claims;
 }
 
+/* A show may have one column more: the name's record. */
+static bool is_form(const PGresult *result, int columns)
+{
+    return PQnfields(result) == columns || PQnfields(result) == columns + 1;
+}
+
+static void read_record(struct view *view, const PGresult *result, int row, int column)
+{
+    if (PQnfields(result) == column || PQgetisnull(result, row, column))
+        return;
+    if (!postgres_text_restore(view->record_text, RECORD_MAX, PQgetvalue(result, row, column)))
+        return;
+    view->record = view->record_text;
+    view->record_len = strlen(view->record_text);
+}
+
 static enum stile_status make_view(struct view *view, const PGresult *result, int first, int n,
                                    const char *name, struct stile_error *err)
 {
     *view = (struct view){.info.name = name};
-    if (n < 1 || (PQnfields(result) != COLUMNS && PQnfields(result) != ROW_COLUMNS))
+    bool table = is_form(result, ROW_COLUMNS);
+    if (n < 1 || (!table && !is_form(result, COLUMNS)))
         return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
     if (sql_view_alloc(view, (size_t)n, APPLICATION_MAX, err))
         return STILE_NOMEM;
-    if (PQnfields(result) == ROW_COLUMNS)
+    if (table)
         fill_from_table(view, result, first, n);
     else
         fill(view, result, first, n);
+    read_record(view, result, first, table ? ROW_COLUMNS : COLUMNS);
     return STILE_OK;
 }
 
@@ -206,6 +224,18 @@ static void name_key(struct name_key *place, const struct pg *pg, const char *na
     place->values[2] = key.form == KEY_TWO ? "2" : "1";
 }
 
+static const struct statement *show_statement(const struct pg *pg)
+{
+    if (pg->options.table)
+        return &pg->table.show;
+    if (pg->options.mode != MODE_ADVISORY)
+        return pg->options.mode == MODE_ROW ? &postgres_sql_row_show[pg->remembers]
+                                            : &postgres_sql_table_show[pg->remembers];
+    return pg->bare                     ? &postgres_sql_show_bare
+           : pg->schema == SCHEMA_QUEUE ? &postgres_sql_show_queue[pg->remembers]
+                                        : &postgres_sql_show;
+}
+
 enum stile_status postgres_ask_show(const struct query *query, answer_fn *fn, void *data,
                                     struct stile_error *err)
 {
@@ -216,14 +246,49 @@ enum stile_status postgres_ask_show(const struct query *query, answer_fn *fn, vo
     if (status)
         return status;
     name_key(&key_, pg, query->name, query->name_len);
-    if (pg->options.mode != MODE_ADVISORY)
-        return postgres_send(
-            shared, pg->options.mode == MODE_ROW ? &postgres_sql_row_show : &pg->table.show,
-            key_.values, 1, fn, data, err);
-    const struct statement *statement = pg->bare                     ? &postgres_sql_show_bare
-                                        : pg->schema == SCHEMA_QUEUE ? &postgres_sql_show_queue
-                                                                     : &postgres_sql_show;
-    return postgres_send(shared, statement, key_.values, 3, fn, data, err);
+    return postgres_send(shared, show_statement(pg), key_.values,
+                         pg->options.mode == MODE_ADVISORY ? 3 : 1, fn, data, err);
+}
+
+/* ---- the record of the last holder ---- */
+
+/* Counters of the modes are apart, so their records are. */
+static void name_mode(char out[16 + SHEDLOCK_TABLE_MAX], const struct pg *pg)
+{
+    if (pg->options.table)
+        snprintf(out, 16 + SHEDLOCK_TABLE_MAX, "shedlock %s", pg->options.table);
+    else
+        strcpy(out, pg->options.mode == MODE_TABLE ? "table"
+                    : pg->options.mode == MODE_ROW ? "row"
+                                                   : "advisory");
+}
+
+static void on_recorded(void *data, const struct answer *a)
+{
+    sql_inspect_recorded(data, a->err);
+}
+
+static enum stile_status refuse_record(const struct pg *pg, struct stile_error *err)
+{
+    return error_set(err, STILE_REFUSED, 0,
+                     pg->bare ? "this database has no schema `stile`: run `stile setup URL`"
+                              : "its schema `stile` has no table of last holders, or this role may "
+                                "not read it: run `stile setup URL`");
+}
+
+enum stile_status postgres_record(struct query *query, struct session *session,
+                                  struct stile_error *err)
+{
+    const struct pg *pg = pg_of(query->engine);
+    if (!pg->remembers)
+        return refuse_record(pg, err);
+    char stored[STORED_MAX], mode[16 + SHEDLOCK_TABLE_MAX], token[24], record[2 * RECORD_MAX + 2];
+    const char *values[] = {stored, mode, token, record};
+    postgres_name_store(stored, query->name, query->name_len);
+    name_mode(mode, pg);
+    snprintf(token, sizeof token, "%" PRIu64, query->token);
+    postgres_text_store(record, query->record, strlen(query->record));
+    return postgres_send(session, &postgres_sql_remember, values, 4, on_recorded, query, err);
 }
 
 /* ---- list: all names with a prefix ---- */

@@ -24,17 +24,22 @@ static bool is_utf8(const char *name, size_t len)
     return true;
 }
 
-void postgres_name_store(char out[STORED_MAX], const char *name, size_t len)
+void postgres_text_store(char *out, const char *text, size_t len)
 {
-    if (is_utf8(name, len)) {
-        memcpy(out, name, len);
+    if (is_utf8(text, len)) {
+        memcpy(out, text, len);
         out[len] = '\0';
         return;
     }
     *out++ = ESCAPE;
     *out = '\0';
     for (size_t i = 0; i < len; i++)
-        out += sprintf(out, "%02x", (unsigned char)name[i]);
+        out += sprintf(out, "%02x", (unsigned char)text[i]);
+}
+
+void postgres_name_store(char out[STORED_MAX], const char *name, size_t len)
+{
+    postgres_text_store(out, name, len);
 }
 
 static int hex_value(char c)
@@ -42,10 +47,10 @@ static int hex_value(char c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-bool postgres_name_restore(char out[STILE_NAME_MAX + 1], const char *stored)
+bool postgres_text_restore(char *out, size_t max, const char *stored)
 {
     size_t len = strlen(stored);
-    if (len == 0 || len > (*stored == ESCAPE ? STORED_MAX - 1 : STILE_NAME_MAX))
+    if (len == 0 || len > (*stored == ESCAPE ? 2 * max + 1 : max))
         return false;
     if (*stored != ESCAPE) {
         memcpy(out, stored, len + 1);
@@ -59,6 +64,11 @@ bool postgres_name_restore(char out[STILE_NAME_MAX + 1], const char *stored)
     }
     *out = '\0';
     return true;
+}
+
+bool postgres_name_restore(char out[STILE_NAME_MAX + 1], const char *stored)
+{
+    return postgres_text_restore(out, STILE_NAME_MAX, stored);
 }
 
 /* ---- as a number ---- */

@@ -16,6 +16,10 @@ void postgres_name_store(char out[STORED_MAX], const char *name, size_t len);
 bool postgres_name_restore(char out[STILE_NAME_MAX + 1],
                            const char *stored); /* false: not written by stile */
 
+/* Any other text in the same way: out has room for 2 * len + 2 bytes, or for max + 1. */
+void postgres_text_store(char *out, const char *text, size_t len);
+bool postgres_text_restore(char *out, size_t max, const char *stored);
+
 /* What an advisory lock is taken on. The two-integer and the one-integer spaces are disjoint. */
 enum key_form {
     KEY_HASH, /* hashtextextended(text, 0), computed by the server */

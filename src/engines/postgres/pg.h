@@ -43,6 +43,7 @@ struct pg {
     unsigned server; /* counts connections of the shared session: each may reach another server */
     bool bare;       /* there is no schema: no tokens, no holds */
     enum schema schema;
+    bool remembers; /* it has a table of last holders, which this role may read */
     struct sql_claim *by_key[BY_KEY_HEADS];
 
     /* mode=table */
@@ -175,6 +176,9 @@ enum stile_status postgres_ask_list(const struct query *query, answer_fn *fn, vo
 enum stile_status postgres_report_list(struct query *query, const struct answer *answer,
                                        struct stile_error *err);
 void postgres_break(struct engine *engine, struct query *query);
+
+enum stile_status postgres_record(struct query *query, struct session *session,
+                                  struct stile_error *err);
 
 /* ---- jobs.c ---- */
 

@@ -66,6 +66,7 @@ static void promise(struct pg *pg)
         sql_opening_set_class(engine, &postgres_row_class);
         engine->caps.most_locks = pg->options.sessions - 1;
     }
+    engine->caps.history = pg->remembers;
     if (pg->options.mode == MODE_ADVISORY)
         engine->caps.most_locks = (unsigned)pg->most_locks;
     if (pg->options.mode == MODE_ADVISORY && pg->schema != SCHEMA_QUEUE)
@@ -87,7 +88,7 @@ static void promise(struct pg *pg)
     .dispose = postgres_session_dispose, .renew = postgres_session_renew,                          \
     .keep = postgres_session_keep, .stop = postgres_session_stop, .share = postgres_share,         \
     .note = postgres_held_note, .ask_show = postgres_ask_show, .read_show = postgres_read_show,    \
-    .ask_list = postgres_ask_list, .report_list = postgres_report_list
+    .ask_list = postgres_ask_list, .report_list = postgres_report_list, .record = postgres_record
 
 static const struct sql_database database = {
     .wait = postgres_claim_wait,
@@ -174,7 +175,7 @@ static const struct engine_admin admin = {
     .schemes = "postgres postgresql", .params = postgres_options_params,                           \
     .engine_size = sizeof(struct pg), .open = postgres_open, .close = postgres_close,              \
     .forked = postgres_forked, .list = sql_inspect_list, .show = sql_inspect_show,                 \
-    .cancel = sql_inspect_cancel, .jobs = &jobs, .admin = &admin
+    .cancel = sql_inspect_cancel, .jobs = &jobs, .admin = &admin, .history = &sql_history
 
 const struct engine_class postgres_table_class = {
     .caps = {.engine = "postgres",

@@ -513,6 +513,77 @@ begin
     return v_broken;
 end $$;
 
+-- ---- the last holder of each name ----
+
+-- Stores the record unless the stored one has a larger token. It is for people to read: a crash may
+-- forget it, no lock waits for it, and one that was not replaced for 30 days is deleted by a later
+-- call, a few at a time. Rows that others use are left to the next call: no two of them can block
+-- each other.
+create or replace function stile.remember(
+    p_name text, p_mode text, p_token bigint, p_record text
+) returns void language plpgsql set lock_timeout = '250ms'
+set search_path = pg_catalog, pg_temp as $$
+declare
+    v_today date := (clock_timestamp() at time zone 'utc')::date;
+begin
+    perform stile.briefly();
+    insert into stile.last_holder as h (name, mode, token, record, stored_on)
+    values (p_name, p_mode, p_token, p_record, v_today)
+    on conflict (name, mode) do update
+    set token = excluded.token, record = excluded.record, stored_on = excluded.stored_on
+    where h.token <= excluded.token;
+    if random() < 0.03 then
+        delete from stile.last_holder h where h.ctid = any (array(
+            select o.ctid from stile.last_holder o where o.stored_on < v_today - 30
+            limit 100 for update skip locked));
+    end if;
+end $$;
+
+-- One row per name and mode, which has tokens of its own. The record says, separated by spaces: 1,
+-- token, from, until (Unix milliseconds; 0: not yet), exit code, pid, host, command. When the table
+-- is created, it is granted to the roles that may use stile.lock: a role that worked before works
+-- afterwards.
+do $$
+declare
+    g record;
+begin
+    if to_regclass('stile.last_holder') is not null then
+        return;
+    end if;
+    create table stile.last_holder (
+        name text collate "C" not null,
+        mode text collate "C" not null,
+        token bigint not null,
+        record text not null,
+        stored_on date not null,
+        primary key (name, mode)
+    ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+    create index last_holder_by_age on stile.last_holder (stored_on);
+    for g in
+        select format('grant %s on stile.last_holder to %s%s', a.privilege_type,
+                      coalesce(quote_ident(r.rolname), 'public'),
+                      case when a.is_grantable then ' with grant option' else '' end) as statement
+        from pg_class c cross join lateral aclexplode(c.relacl) a
+        left join pg_roles r on r.oid = a.grantee
+        where c.oid = 'stile.lock'::regclass and a.grantee <> c.relowner
+        union all
+        select format('grant execute on function %s to %s%s',
+                      'stile.remember(text, text, bigint, text)'::regprocedure,
+                      coalesce(quote_ident(r.rolname), 'public'),
+                      case when a.is_grantable then ' with grant option' else '' end)
+        from pg_proc f
+        cross join lateral aclexplode(coalesce(f.proacl, acldefault('f', f.proowner))) a
+        left join pg_roles r on r.oid = a.grantee
+        where f.pronamespace = 'stile'::regnamespace and f.proname = 'granted'
+          and a.grantee <> f.proowner
+    loop
+        execute g.statement;
+    end loop;
+end $$;
+
+commit;
+begin;
+
 -- Deletes names that were not held for this long, and expired claims. Their tokens are not
 -- repeated.
 create or replace function stile.cleanup(p_unused_for interval default '30 days')
@@ -524,6 +595,8 @@ begin
     lock table stile.lock, stile.counter, stile.claim in share row exclusive mode;
     delete from stile.job_idle i
     where pg_try_advisory_xact_lock_shared(stile.job_mark(i.backend, i.queue));
+    delete from stile.last_holder h
+    where h.stored_on < (clock_timestamp() at time zone 'utc' - p_unused_for)::date;
     perform stile.table_settle(c.name) from (select distinct name from stile.claim) c;
     with old as (
         delete from stile.lock l

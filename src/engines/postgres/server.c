@@ -147,6 +147,7 @@ static void on_version(void *data, const struct answer *a)
     struct stile_error err;
     int version = a->result && PQntuples(a->result) == 1 ? atoi(PQgetvalue(a->result, 0, 0)) : 0;
     pg->schema = version == SCHEMA_VERSION ? SCHEMA_QUEUE : SCHEMA_COUNTS;
+    pg->remembers = version && PQgetvalue(a->result, 0, 1)[0] == 't';
     bool refused = !a->err && check_version(version, &err);
     sql_opening_answered(&pg->opening, refused ? &err : a->err);
 }
@@ -263,9 +264,10 @@ static bool is_complete(PGconn *conn)
         "select pg_catalog.obj_description('stile.version'::pg_catalog.regclass, 'pg_class') "
         "operator(pg_catalog.=) ('made by the script ' operator(pg_catalog.||) "
         "pg_catalog.md5($1::pg_catalog.text)) and (select pg_catalog.max(version) from "
-        "stile.version) operator(pg_catalog.=) 3 and pg_catalog.count(t) operator(pg_catalog.=) 10 "
+        "stile.version) operator(pg_catalog.=) 3 and pg_catalog.count(t) operator(pg_catalog.=) 11 "
         "from pg_catalog.unnest(array['version', 'lock', 'floor', 'waiting', 'row_lock', "
-        "'counter', 'claim', 'job', 'job_idle', 'locks']) t where pg_catalog.to_regclass(('stile.' "
+        "'counter', 'claim', 'last_holder', 'job', 'job_idle', 'locks']) t where "
+        "pg_catalog.to_regclass(('stile.' "
         "operator(pg_catalog.||) t)) is not null",
         1, NULL, values, NULL, NULL, 0);
     bool complete = is_done(result) && PQntuples(result) == 1 && *PQgetvalue(result, 0, 0) == 't';

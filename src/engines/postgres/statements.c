@@ -137,8 +137,10 @@ const struct statement postgres_sql_greeting = {
     "set_config('synchronous_commit', case current_setting('synchronous_commit') "
     "when 'remote_apply' then 'remote_apply' else 'on' end, false)"};
 
-const struct statement postgres_sql_version = {0,
-                                               "select max(version) as " TAG " from stile.version"};
+const struct statement postgres_sql_version = {0, "select max(version) as " TAG
+                                                  ", has_table_privilege(to_regclass("
+                                                  "'stile.last_holder'), 'select') from "
+                                                  "stile.version"};
 const struct statement postgres_sql_listen = {0, "listen stile"};
 const struct statement postgres_sql_check_connection = {
     0, "select set_config('client_connection_check_interval', '500', false) as " TAG};
@@ -191,6 +193,9 @@ const struct statement postgres_sql_cancel = {62, "select pg_cancel_backend($1::
 #define VIEW_BARE                                                                                  \
     " l.pid, l.granted, l.shared, coalesce(l.waits, 0), coalesce(a.application_name, ''), false, " \
     "null, null, null, null, null, null, null, null "
+/* The name's record, as the last column of show. */
+#define RECORD(mode)                                                                               \
+    ", (select record from stile.last_holder where name = $1::text and mode = '" mode "') "
 #define ORDER "l.granted desc, r.backend = l.pid desc, l.waits desc nulls last, l.pid"
 
 /* $1: the name as it is stored, $2: its key unless that is its hash, $3: objsubid. */
@@ -200,13 +205,18 @@ const struct statement postgres_sql_show = {
        "left join " LOCKS " l on l.id = coalesce($2::bigint, hashtextextended($1::text, 0)) and "
        "l.objsubid = $3::smallint "
        "left join pg_stat_activity a on a.pid = l.pid order by " ORDER};
-const struct statement postgres_sql_show_queue = {
-    0, "select $1::text as " TAG "," VIEW
-       "from (select 1) one left join stile.lock r on r.name = $1::text "
-       "left join " LOCKS_AND_LINE
-       " l on l.id = coalesce($2::bigint, hashtextextended($1::text, 0)) and "
-       "l.objsubid = $3::smallint "
-       "left join pg_stat_activity a on a.pid = l.pid order by " ORDER};
+/* The second one with the record. */
+#define SHOW_QUEUE(record)                                                                         \
+    {                                                                                              \
+        0, "select $1::text as " TAG "," VIEW record                                               \
+           "from (select 1) one left join stile.lock r on r.name = $1::text "                      \
+           "left join " LOCKS_AND_LINE                                                             \
+           " l on l.id = coalesce($2::bigint, hashtextextended($1::text, 0)) and "                 \
+           "l.objsubid = $3::smallint "                                                            \
+           "left join pg_stat_activity a on a.pid = l.pid order by " ORDER                         \
+    }
+const struct statement postgres_sql_show_queue[2] = {SHOW_QUEUE(""),
+                                                     SHOW_QUEUE(RECORD("advisory"))};
 const struct statement postgres_sql_show_bare = {
     0, "select $1::text as " TAG "," VIEW_BARE "from (select 1) one "
        "left join " LOCKS " l on l.id = coalesce($2::bigint, hashtextextended($1::text, 0)) and "
@@ -291,10 +301,14 @@ const struct statement postgres_sql_row_end_hold = {10, "select stile.let_go(" C
     "pg_locks w on w.pid = m.pid and not w.granted where m.locktype = 'advisory' and "             \
     "m.objsubid = 1 and m.granted and m.mode = 'ShareLock' and m.database = (select oid from "     \
     "pg_database where datname = current_database()))"
-const struct statement postgres_sql_row_show = {
-    0, "select $1::text as " TAG "," VIEW
-       "from (select 1) one left join stile.lock r on r.name = " COUNTER " left join " ROW_LOCKS
-       " l on l.id = " MARK " left join pg_stat_activity a on a.pid = l.pid order by " ORDER};
+#define ROW_SHOW(record)                                                                           \
+    {                                                                                              \
+        0, "select $1::text as " TAG "," VIEW record                                               \
+           "from (select 1) one left join stile.lock r on r.name = " COUNTER                       \
+           " left join " ROW_LOCKS " l on l.id = " MARK                                            \
+           " left join pg_stat_activity a on a.pid = l.pid order by " ORDER                        \
+    }
+const struct statement postgres_sql_row_show[2] = {ROW_SHOW(""), ROW_SHOW(RECORD("row"))};
 const struct statement postgres_sql_row_list = {
     0, "select substr(r.name, 2) as " TAG "," VIEW "from stile.lock r left join " ROW_LOCKS
        " l on l.id = r.key left join pg_stat_activity a on a.pid = l.pid "
@@ -369,16 +383,24 @@ const struct statement postgres_sql_table_break = {
                        "case when c.expires_at <= clock_timestamp() then " ENDS                    \
                        " else c.expires_at end") ", c.pid, c.host, c.command, c.owner, n.token "
 
-const struct statement postgres_sql_table_show = {
-    0, "select $1::text as " TAG "," TABLE_VIEW
-       "from (select 1) one left join stile.counter n on n.name = "
-       "$1::text left join stile.claim c on c.name = n.name and " ENDS " > clock_timestamp() "
-       "order by c.held desc, c.place"};
+#define TABLE_SHOW(record)                                                                         \
+    {                                                                                              \
+        0, "select $1::text as " TAG "," TABLE_VIEW record                                         \
+           "from (select 1) one left join stile.counter n on n.name = "                            \
+           "$1::text left join stile.claim c on c.name = n.name and " ENDS                         \
+           " > clock_timestamp() order by c.held desc, c.place"                                    \
+    }
+const struct statement postgres_sql_table_show[2] = {TABLE_SHOW(""), TABLE_SHOW(RECORD("table"))};
 const struct statement postgres_sql_table_list = {
     0, "select c.name as " TAG "," TABLE_VIEW
        "from stile.claim c join stile.counter n on n.name = c.name "
        "where ($1::text is null or starts_with(c.name, $1::text) or starts_with(c.name, E'\\x01')) "
        "and " ENDS " > clock_timestamp() order by c.name, c.held desc, c.place"};
+
+/* ---- the record of the last holder ---- */
+
+const struct statement postgres_sql_remember = {
+    0, "select stile.remember($1::text, $2::text, $3::bigint, $4::text) as " TAG};
 
 /* ---- for the doctor ---- */
 
@@ -405,7 +427,8 @@ const struct statement postgres_sql_facts = {
        "current_setting('superuser_reserved_connections')::int - (select count(*) from "
        "pg_stat_activity where backend_type = 'client backend'), "
        "exists (select from " OURS " c where c.relname = 'waiting'), " ROOM
-       ", (select count(*) from pg_locks)"};
+       ", (select count(*) from pg_locks), "
+       "exists (select from " OURS " c where c.relname = 'last_holder')"};
 
 /* ---- ShedLock's table: its own statements for mode=table, with the same parameters ---- */
 
@@ -466,6 +489,7 @@ static const char break_sql[] =
     "$1::text and $2::bigint in (0, h.token) returning 1) "
     "select case when exists (select from h) then (select count(*) from b) else -1 end as " TAG;
 
+#define SHED_RECORD RECORD("shedlock @T@")
 #define SHED_VIEW                                                                                  \
     "s.name is not null, starts_with(s.locked_by, '~'), 'exclusive', @N@, " EPOCH NOW              \
     " - s.locked_at) * 1000)::bigint, " EPOCH "s.lock_until - " NOW                                \
@@ -476,9 +500,11 @@ static const char break_sql[] =
     "(.*)') else '' end, case when s.locked_by ~ " SHED_OURS                                       \
     " then left(ltrim(s.locked_by, '~'), 32) else "                                                \
     "s.locked_by end, @N@ "
-static const char show_sql[] =
-    "select r.name as " TAG ", " SHED_VIEW "from (select $1::text as name) r left join @T@ s "
-    "on s.name = r.name and s.lock_until > " NOW;
+#define SHED_SHOW(record)                                                                          \
+    "select r.name as " TAG ", " SHED_VIEW record                                                  \
+    "from (select $1::text as name) r left join @T@ s on s.name = r.name and s.lock_until > " NOW
+static const char show_sql[2][sizeof SHED_SHOW(SHED_RECORD)] = {SHED_SHOW(""),
+                                                                SHED_SHOW(SHED_RECORD)};
 static const char list_sql[] =
     "select r.name as " TAG ", " SHED_VIEW "from @T@ r join @T@ s on s.name = r.name where "
     "r.lock_until > " NOW " and ($1::text is null or starts_with(r.name, "
@@ -505,7 +531,7 @@ enum stile_status postgres_shedlock_prepare(struct pg *pg, struct stile_error *e
                                   {&pg->table.renew, renew_sql, ""},
                                   {&pg->table.resume, resume_sql, token},
                                   {&pg->table.break_, break_sql, token},
-                                  {&pg->table.show, show_sql, token},
+                                  {&pg->table.show, show_sql[pg->remembers], token},
                                   {&pg->table.list, list_sql, token}};
     for (size_t i = 0; i < SHEDLOCK_STATEMENTS; i++) {
         pg->shedlock[i] = expand(pg, all[i].pattern, all[i].other);

@@ -31,9 +31,12 @@ extern const struct statement postgres_sql_check_connection, postgres_sql_probe;
 
 extern const struct statement postgres_sql_greeting, postgres_sql_version, postgres_sql_ttl,
     postgres_sql_unlock_all, postgres_sql_cancel, postgres_sql_listen, postgres_sql_show,
-    postgres_sql_show_queue, postgres_sql_show_bare, postgres_sql_list_queue, postgres_sql_list,
+    postgres_sql_show_queue[2], postgres_sql_show_bare, postgres_sql_list_queue, postgres_sql_list,
     postgres_sql_list_bare, postgres_sql_break, postgres_sql_break_bare, postgres_sql_terminate,
     postgres_sql_facts;
+
+/* $1: the name as it is stored, $2: the mode, $3: the token, $4: the record. */
+extern const struct statement postgres_sql_remember;
 
 /* A duration in ms, rounded up; NULL for none. */
 const char *postgres_sql_ms(char out[24], uint64_t ns);
@@ -42,14 +45,15 @@ const char *postgres_sql_ms(char out[24], uint64_t ns);
  * row. */
 extern const struct statement postgres_sql_row_make, postgres_sql_row_begin,
     postgres_sql_row_take[2][2], postgres_sql_row_end, postgres_sql_row_ttl, postgres_sql_row_count,
-    postgres_sql_row_end_hold, postgres_sql_row_show, postgres_sql_row_list, postgres_sql_row_break;
+    postgres_sql_row_end_hold, postgres_sql_row_show[2], postgres_sql_row_list,
+    postgres_sql_row_break;
 
 /* mode=table: nothing is prepared and nothing set, as the next statement may run in another
  * session. */
 extern const struct statement postgres_sql_table_greeting, postgres_sql_table_settings,
     postgres_sql_table_test, postgres_sql_table_claim, postgres_sql_table_look,
     postgres_sql_table_look_alive, postgres_sql_table_release, postgres_sql_table_renew,
-    postgres_sql_table_resume, postgres_sql_table_break, postgres_sql_table_show,
+    postgres_sql_table_resume, postgres_sql_table_break, postgres_sql_table_show[2],
     postgres_sql_table_list;
 
 /* Columns of the answer to postgres_sql_greeting. */

@@ -196,7 +196,6 @@ void postgres_table_prepare(struct pg *pg)
     pg->table.renew = postgres_sql_table_renew;
     pg->table.resume = postgres_sql_table_resume;
     pg->table.break_ = postgres_sql_table_break;
-    pg->table.show = postgres_sql_table_show;
     pg->table.list = postgres_sql_table_list;
 }
 

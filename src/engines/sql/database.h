@@ -54,6 +54,9 @@ struct sql_database {
                                   struct stile_error *err);
     enum stile_status (*report_list)(struct query *query, const struct answer *answer,
                                      struct stile_error *err);
+    /* Stores query->record, in this session. Ends in sql_inspect_recorded(). */
+    enum stile_status (*record)(struct query *query, struct session *session,
+                                struct stile_error *err);
 };
 
 #endif

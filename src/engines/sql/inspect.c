@@ -38,6 +38,8 @@ static void on_shown(void *data, const struct answer *a)
     struct stile_error err;
     struct view view = {0};
     enum stile_status status = database_of(query)->read_show(&view, a, query, &err);
+    if (!status && view.record)
+        query->engine->events->record(query, view.record, view.record_len);
     if (!status)
         query->engine->events->info(query, &view.info);
     sql_view_free(&view);
@@ -65,6 +67,27 @@ void sql_inspect_list(struct engine *engine, struct query *query)
     if (database_of(query)->ask_list(query, on_listed, query, &err))
         engine->events->done(query, &err);
 }
+
+/* ---- the record of the last holder ---- */
+
+void sql_inspect_recorded(struct query *query, const struct stile_error *err)
+{
+    query->engine->events->done(query, err);
+}
+
+static void record(struct engine *engine, struct query *query)
+{
+    struct pool *pool = pool_of(engine);
+    struct session *session;
+    struct stile_error err;
+    enum stile_status status = sql_pool_at_hand(&session, pool, &err);
+    if (!status)
+        status = pool->database->record(query, session, &err);
+    if (status)
+        engine->events->done(query, &err);
+}
+
+const struct engine_history sql_history = {.record = record};
 
 /* ---- rows of mode=table ---- */
 
@@ -205,8 +228,12 @@ void sql_break_begin(struct query *query, answer_fn *seen, answer_fn *looked)
 
 void sql_inspect_cancel(struct engine *engine, struct query *query)
 {
-    if (query->state)
+    struct pool *pool = pool_of(engine);
+    if (query->state) {
         break_free(query->state);
-    else
-        sql_pool_forget(pool_of(engine), query);
+        return;
+    }
+    sql_pool_forget(pool, query);
+    for (struct session *session = pool->sessions; session; session = base_of(session)->next)
+        sql_session_forget(session, query); /* a record */
 }

@@ -11,6 +11,9 @@ struct view {
     size_t n;
     char *texts;
     char name[STILE_NAME_MAX + 1];
+    const char *record; /* of its last holder; NULL: none */
+    size_t record_len;
+    char record_text[RECORD_MAX + 1];
     uint64_t *backends; /* for each claim, the session that has it; 0: none that is known */
 };
 
@@ -22,6 +25,9 @@ void sql_view_free(struct view *view);
 void sql_inspect_show(struct engine *engine, struct query *query);
 void sql_inspect_list(struct engine *engine, struct query *query);
 void sql_inspect_cancel(struct engine *engine, struct query *query);
+
+extern const struct engine_history sql_history;
+void sql_inspect_recorded(struct query *query, const struct stile_error *err);
 
 /* ---- rows of mode=table ---- */
 

@@ -134,6 +134,21 @@ enum stile_status sql_pool_shared(struct session **session, struct pool *pool,
     return status;
 }
 
+/* A claim that waited on the shared session may hold its lock there: a record of it needs no
+ * connection of its own. Where each claim has a session (for_each), that has an open transaction.
+ */
+enum stile_status sql_pool_at_hand(struct session **out, struct pool *pool, struct stile_error *err)
+{
+    sql_pool_share_idle(pool);
+    struct session *session = pool->shared || pool->for_each ? NULL : pool->sessions;
+    while (session && (!sql_session_is_up(session) || base_of(session)->waits))
+        session = base_of(session)->next;
+    if (!session)
+        return sql_pool_shared(out, pool, err);
+    *out = session;
+    return STILE_OK;
+}
+
 void sql_pool_shared_down(struct session *session)
 {
     base_of(session)->pool->shared = NULL;
@@ -175,8 +190,10 @@ void sql_pool_sweep_later(struct pool *pool)
 /* True: it has been idle for too long. Else *next_ns is no later than when it will be. */
 static bool is_stale(struct pool *pool, struct session *session, uint64_t *next_ns)
 {
-    uint64_t until = base_of(session)->used_ns + idle_ns(pool);
-    if (until <= loop_now(pool->engine->loop))
+    uint64_t now = loop_now(pool->engine->loop), until = base_of(session)->used_ns + idle_ns(pool);
+    if (base_of(session)->first) /* a record is not stored yet */
+        until = now + idle_ns(pool);
+    if (until <= now)
         return true;
     *next_ns = until < *next_ns ? until : *next_ns;
     return false;

@@ -42,6 +42,9 @@ void sql_pool_shared_down(struct session *session); /* the shared session is ove
 bool sql_pool_has_idle(const struct pool *pool);
 enum stile_status sql_pool_take(struct session **session, struct pool *pool,
                                 struct stile_error *err);
+/* For a short statement that any session can run: the shared one, or another if that was lent. */
+enum stile_status sql_pool_at_hand(struct session **session, struct pool *pool,
+                                   struct stile_error *err);
 /* The shared session becomes one of the others. When one is needed again, another is opened. */
 void sql_pool_lend_shared(struct pool *pool);
 /* An idle one becomes the shared one, where there is none. */
