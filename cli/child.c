@@ -198,12 +198,17 @@ pid_t child_start(char *const *command, char *const *environment, const struct s
     pid_t warden = getpid();
     if (!make_flag())
         return -1;
+    /* A copy, because a vfork() that is a fork() makes the library close its descriptors. */
+    int life_copy = life < 0 ? -1 : fcntl(life, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     /* Not fork(): the warden has an engine mapped, and copying its page tables only to throw them
      * away takes longer than all else here. The child changes nothing that they share but this
      * flag. */
     pid_t pid = vfork();
-    if (pid != 0)
+    if (pid != 0) {
+        if (life_copy >= 0)
+            close(life_copy);
         return pid;
+    }
     /* If the warden is killed, the kernel kills the command. That covers later deaths only, so
      * check for an earlier one. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -215,8 +220,8 @@ pid_t child_start(char *const *command, char *const *environment, const struct s
     if (errors >= 0 && dup2(errors, STDERR_FILENO) < 0)
         _exit(EXIT_CANNOT_EXEC);
     /* If front and warden are killed at once, the rest of the tree keeps the lock through this. */
-    if (life >= 0 && fcntl(life, F_DUPFD, LIFE_FD) < 0)
-        fcntl(life, F_DUPFD, STDERR_FILENO + 1);
+    if (life_copy >= 0 && fcntl(life_copy, F_DUPFD, LIFE_FD) < 0)
+        fcntl(life_copy, F_DUPFD, STDERR_FILENO + 1);
     execvpe(command[0], command, environment);
     *not_executed = true;
     exec_failed(command[0]);
