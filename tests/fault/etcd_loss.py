@@ -63,7 +63,7 @@ def nothing_is_left(t, server):
     with Holder(t) as holder:
         holder.lost_to(breaks(t))
         holder.process.wait()
-    spin(lambda: server.ctl("get", "--prefix", "--keys-only", "") == "")
+    spin(lambda: server.ctl("get", "--prefix", "--keys-only", "").split() == ["\1stile/last/x"])
 
 
 @on_server()

@@ -1,5 +1,5 @@
 /* One holder that waits for its loss: lose URL NAME [TTL_MS [HOLD_MS]]. Prints "held", and why the
- * lock was lost. */
+ * lock was lost. Its start is recorded. The end of its input ends it, too. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,15 +17,16 @@ int main(int argc, char **argv)
     options.hold_at_least_ms = argc > 4 ? atol(argv[4]) : 0;
     if (stile_client_open(&client, argv[1], NULL, &err) ||
         stile_lock_new(&lock, client, argv[2], &options, &err) ||
-        stile_lock_acquire(lock, 0, &err)) {
+        stile_lock_acquire(lock, 0, &err) || stile_lock_record_start(lock, &err)) {
         puts(err.message);
         return 1;
     }
     puts("held");
     (void)fflush(stdout);
-    (void)poll(&(struct pollfd){.fd = stile_lock_lost_fd(lock), .events = POLLIN}, 1, -1);
-    stile_lock_lost_reason(lock, &err);
-    puts(err.message);
+    struct pollfd fds[] = {{.fd = stile_lock_lost_fd(lock), .events = POLLIN}, {.fd = 0}};
+    (void)poll(fds, 2, -1);
+    if (fds[0].revents && stile_lock_lost_reason(lock, &err) == STILE_LOST)
+        puts(err.message);
     stile_client_close(client);
     return 0;
 }

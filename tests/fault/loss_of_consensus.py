@@ -5,6 +5,7 @@ import socket
 import subprocess
 
 from cluster_kit import expect
+from kit import PATIENCE
 
 BREAKER = r"taken by stile break \(%s pid (\d+)\)" % re.escape(socket.gethostname())
 
@@ -21,15 +22,18 @@ class Holder:
 
     def __init__(self, t, *args, name="x"):
         self.process = subprocess.Popen([os.environ["LOSE"], t.env["STILE_ENGINE"], name, *args],
-                                        stdout=subprocess.PIPE, text=True, env=t.env)
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env=t.env)
         expect(self.process.stdout.readline(), "held\n")
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.process.kill()
-        self.process.communicate()
+        try:
+            self.process.communicate(timeout=PATIENCE)
+        finally:
+            self.process.kill()
 
     def reason(self):
         return self.process.stdout.readline().rstrip("\n")

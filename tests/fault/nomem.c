@@ -118,6 +118,16 @@ static void look_around(struct stile_client *client, const char *name)
     expect(stile_doctor(client, 0, ignore_finding, NULL, &err), &err, "doctor");
 }
 
+/* What could not be stored is not waited for, and only logged. */
+static void record(struct stile_lock *lock)
+{
+    struct stile_error err = {0};
+    if (!ENGINE_CLASS.history || !stile_lock_held(lock))
+        return;
+    if (expect(stile_lock_record_start(lock, &err), &err, "recording the start"))
+        expect(stile_lock_record_end(lock, 0, &err), &err, "recording the end");
+}
+
 /* An exclusive lock with all that may go with it, or a slot. One holds, another waits, and gets it
  * when the first has given it back. */
 static void pass_on(struct cast *cast, const char *name)
@@ -130,6 +140,7 @@ static void pass_on(struct cast *cast, const char *name)
                 "asking"))
         cast->done = true;
     if (first) {
+        record(cast->locks[0]);
         look_around(cast->clients[0], name);
         stile_client_dispatch(cast->clients[1]);
         if (stile_lock_held(cast->locks[0]) && stile_lock_held(cast->locks[1]))

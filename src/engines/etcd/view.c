@@ -56,7 +56,8 @@ static bool add(struct view *view, const char *name, const struct key_suffix *su
                             .suffix = *suffix,
                             .revision = kv->create_revision,
                             .lease = kv->lease,
-                            .foreign = foreign};
+                            .foreign = foreign,
+                            .age_ms = -1};
     entry->key = malloc(offsetof(struct key, bytes) + kv->key.len);
     entry->value = foreign ? foreign_text(kv) : strdup("");
     if (!entry->name || !entry->key || !entry->value) {
@@ -304,6 +305,9 @@ static void fill_claim(struct stile_claim_info *claim, struct view *view, const 
     claim->host = owner->host;
     claim->command = owner->command;
     claim->owner = owner->lease_hex;
+    int64_t pid;
+    if (entry->age_ms < 0 && (owner->info || etcd_value_self(&pid, entry->value)))
+        claim->age_ms = 0; /* ours, and so young that it has not said yet */
     if (strcmp(claim->proclaimed, owner->self) == 0)
         claim->proclaimed = ""; /* the default value, not a proclamation */
     claim->expires_ms = owner->ttl > 0 ? owner->ttl * 1000 : 0;

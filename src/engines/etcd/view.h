@@ -11,10 +11,10 @@ struct entry {
     struct key_suffix suffix;
     int64_t revision, lease;
     unsigned slots;
-    char *value;  /* what it proclaims, or "" */
-    bool foreign; /* in the way, as it would be for `etcdctl lock`, but not a lock's */
-    bool dropped; /* not a lock's either, as its value shows */
-    int64_t age_ms;
+    char *value;    /* what it proclaims, or "" */
+    bool foreign;   /* in the way, as it would be for `etcdctl lock`, but not a lock's */
+    bool dropped;   /* not a lock's either, as its value shows */
+    int64_t age_ms; /* -1: not known */
 };
 
 /* What is known of one lease. */

@@ -13,6 +13,7 @@
 
 #define WINDOW     256 /* requests under way at a time */
 #define BREAKS_MAX 4
+#define MARKS_MAX  16 /* sessions; the others are not told which process breaks their locks */
 
 enum inspection_kind { LIST, SHOW, BREAK };
 
@@ -25,6 +26,7 @@ struct entry {
     bool exists; /* it was read, and is a claim or keeps the name locked */
     bool held;
     bool orphan;      /* its node has gone, and its record keeps the name locked */
+    bool marked;      /* its session was told of the break */
     int64_t until_ms; /* of an orphan */
     char *record;     /* the path of its hold record; NULL: none */
     unsigned slots;
@@ -560,12 +562,12 @@ static void remove_holders(struct inspection *inspection);
 static bool is_to_break(const struct inspection *inspection, const struct entry *entry);
 
 /* Sessions of other programs read no marks. */
-static bool is_marked(const struct entry *entry)
+static bool can_be_marked(const struct inspection *inspection, const struct entry *entry)
 {
-    return !entry->orphan && *entry->host;
+    return is_to_break(inspection, entry) && !entry->orphan && *entry->host;
 }
 
-/* All tokens of the session of this entry, unless an earlier entry has the same session. */
+/* With all tokens of the session of this entry, unless an earlier one has the same session. */
 static bool put_mark(struct inspection *inspection, size_t first)
 {
     const struct name_view *view = &inspection->views[0];
@@ -574,7 +576,7 @@ static bool put_mark(struct inspection *inspection, size_t first)
     size_t n = 0;
     for (size_t i = 0; i < view->n && n < MARK_TOKENS_MAX; i++) {
         const struct entry *entry = &view->entries[i];
-        if (!is_to_break(inspection, entry) || !is_marked(entry) || entry->session_id != session_id)
+        if (!can_be_marked(inspection, entry) || entry->session_id != session_id)
             continue;
         if (i < first)
             return false;
@@ -600,14 +602,14 @@ static void on_marks_put(struct requester *requester, const struct reply *reply)
 
 static void break_now(struct inspection *inspection)
 {
-    const struct name_view *view = &inspection->views[0];
-    bool any = false;
-    for (size_t i = 0; i < view->n; i++) {
-        const struct entry *entry = &view->entries[i];
-        if (is_to_break(inspection, entry) && is_marked(entry))
-            any = put_mark(inspection, i) || any;
+    struct name_view *view = &inspection->views[0];
+    size_t n = 0;
+    for (size_t i = 0; i < view->n && n < MARKS_MAX; i++) {
+        struct entry *entry = &view->entries[i];
+        entry->marked = can_be_marked(inspection, entry) && put_mark(inspection, i);
+        n += entry->marked;
     }
-    if (any && zk_request_sync(session_of(inspection), &inspection->requester, "/", on_marks_put))
+    if (n > 0 && zk_request_sync(session_of(inspection), &inspection->requester, "/", on_marks_put))
         inspection->pending = 1;
     else
         remove_holders(inspection);
@@ -645,7 +647,7 @@ static void remove_holders(struct inspection *inspection)
             continue;
         remove_node(inspection, entry->record);
         remove_node(inspection, entry->path);
-        if (is_marked(entry))
+        if (entry->marked)
             zk_marks_remove(zk_of_inspection(inspection), entry->session_id);
     }
     if (inspection->pending > 0)
