@@ -99,16 +99,24 @@ deb: ## Debian packages in build-deb/, tried in a fresh root
 	@tools/deps build engines deb
 	tools/deb build-deb
 
+uninstall: ## remove what make install has put there: prefix= DESTDIR=
+	@tools/uninstall $(BUILD) "$(DESTDIR)"
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
+
+static: deps-build ## build-static/stile: one file that runs on any Linux of this processor
+	@tools/static build-static
+
 format: deps-format ## clang-format on every C file
-	git ls-files '*.c' '*.h' | xargs clang-format -i
+	git ls-files '*.c' '*.h' '*.cpp' '*.hpp' | xargs clang-format -i
 
 clean: ## remove every build directory
-	rm -rf build build-asan build-tsan build-fuzz build-mutants build-deb $(BUILD)
+	rm -rf build build-asan build-tsan build-fuzz build-mutants build-static build-deb $(BUILD)
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 16
 
-.PHONY: all engines run test check asan tsan soak mutants fuzz bench install deb format clean help \
+.PHONY: all engines run test check asan tsan soak mutants fuzz bench install uninstall static deb \
+    format clean help \
     deps-build deps-check deps-test deps-bench deps-fuzz deps-format
 .NOTPARALLEL:
 .DELETE_ON_ERROR:

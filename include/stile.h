@@ -49,6 +49,28 @@ extern "C" {
 #define STILE_API
 #endif
 
+/* For the option macros and functions below. */
+#if !defined(__cplusplus)
+#define STILE_HAS_DESIGNATORS 1
+#define STILE_NO_OPTIONS                                                                           \
+    {                                                                                              \
+        0                                                                                          \
+    }
+#define STILE_OPTIONS_OF(type, ...) (&(struct type){.size = sizeof(struct type), __VA_ARGS__})
+#else
+#define STILE_HAS_DESIGNATORS (__cplusplus >= 202002L)
+#define STILE_NO_OPTIONS                                                                           \
+    {                                                                                              \
+    }
+#define STILE_OPTIONS_OF(type, ...) stile_address(type{.size = sizeof(type), __VA_ARGS__})
+extern "C++" {
+template <typename T> inline const T *stile_address(const T &value)
+{
+    return &value;
+}
+}
+#endif
+
 /* The one list of statuses: enum, texts and the manual's table all come from it. */
 #define STILE_STATUS_MAP(X)                                                                        \
     X(OK, "ok")                                                                                    \
@@ -223,12 +245,27 @@ struct stile_lock_options {
     void *data; /* for on_lost */
 };
 
-#ifndef __cplusplus
-#define STILE_LOCK_OPTIONS(...)                                                                    \
-    (&(struct stile_lock_options){.size = sizeof(struct stile_lock_options), __VA_ARGS__})
-#define STILE_OPTIONS STILE_LOCK_OPTIONS /* its name until 0.1 */
-#define STILE_CLIENT_OPTIONS(...)                                                                  \
-    (&(struct stile_client_options){.size = sizeof(struct stile_client_options), __VA_ARGS__})
+/* Options with their size set and all else default, to be changed member by member: for C++ from
+ * C++11 on, and wherever an expression does not suit. */
+static inline struct stile_lock_options stile_lock_options_init(void)
+{
+    struct stile_lock_options options = STILE_NO_OPTIONS;
+    options.size = sizeof options;
+    return options;
+}
+static inline struct stile_client_options stile_client_options_init(void)
+{
+    struct stile_client_options options = STILE_NO_OPTIONS;
+    options.size = sizeof options;
+    return options;
+}
+
+/* The same as an argument: STILE_LOCK_OPTIONS(.ttl_ms = 5000). In C++ they need C++20, which wants
+ * the members in the order of their struct. They last until the end of the statement. */
+#if STILE_HAS_DESIGNATORS
+#define STILE_LOCK_OPTIONS(...)   STILE_OPTIONS_OF(stile_lock_options, __VA_ARGS__)
+#define STILE_OPTIONS             STILE_LOCK_OPTIONS /* its name until 0.1 */
+#define STILE_CLIENT_OPTIONS(...) STILE_OPTIONS_OF(stile_client_options, __VA_ARGS__)
 #endif
 
 STILE_API enum stile_status stile_lock_new(struct stile_lock **lock, struct stile_client *client,

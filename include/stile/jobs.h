@@ -82,9 +82,15 @@ struct stile_jobs_options {
     enum stile_jobs_filter filter; /* list: only these (all) */
 };
 
-#ifndef __cplusplus
-#define STILE_JOBS_OPTIONS(...)                                                                    \
-    (&(struct stile_jobs_options){.size = sizeof(struct stile_jobs_options), __VA_ARGS__})
+static inline struct stile_jobs_options stile_jobs_options_init(void)
+{
+    struct stile_jobs_options options = STILE_NO_OPTIONS;
+    options.size = sizeof options;
+    return options;
+}
+
+#if STILE_HAS_DESIGNATORS
+#define STILE_JOBS_OPTIONS(...) STILE_OPTIONS_OF(stile_jobs_options, __VA_ARGS__)
 #endif
 
 /* *id, which may be NULL: the new job, or the waiting one with the same key. UNCERTAIN: the job may

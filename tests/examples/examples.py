@@ -89,10 +89,23 @@ def pool_keeps_to_its_slots():
 
 def examples_are_short():
     for name in sorted(os.listdir(SOURCES)):
-        if name.endswith(".c"):
+        if name.endswith((".c", ".cpp")):
             with open(os.path.join(SOURCES, name), encoding="utf-8") as source:
                 lines = len(source.readlines())
             assert lines < LINES, "%s has %d lines" % (name, lines)
+
+
+def guard_gives_up_and_succeeds():
+    """The one in C++."""
+    held = subprocess.Popen([STILE, "run", "report", "--", "sh", "-c", "echo held; read line"],
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    same(held.stdout.readline(), "held\n")
+    code, out, err = finish(start("guard"))
+    same((code, out, err), (75, [], "guard: not granted in time\n"))
+    held.communicate("go\n", timeout=PATIENCE_S)
+    code, out, err = finish(start("guard"))
+    same((code, err), (0, ""))
+    assert re.fullmatch(r"report written with token \d+", out[0]), out
 
 
 TESTS = [
@@ -104,6 +117,7 @@ TESTS = [
     lost_stops_when_told,
     pool_keeps_to_its_slots,
     examples_are_short,
+    guard_gives_up_and_succeeds,
 ]
 
 

@@ -26,8 +26,8 @@ def run(*command, **env):
 
 HEADER = read("include", "stile.h")
 JOBS = read("include", "stile", "jobs.h")
-LINES = re.sub(r"/\*.*?\*/", "", HEADER + JOBS, flags=re.S)
-DECLARED = set(re.findall(r"STILE_API[^;]*?\b(stile_\w+)\(", LINES))
+LINES = re.sub(r"(?m)^#(?:.*\\\n)*.*$", "", re.sub(r"/\*.*?\*/", "", HEADER + JOBS, flags=re.S))
+DECLARED = set(re.findall(r"(?:STILE_API|static inline)[^;]*?\b(stile_\w+)\(", LINES))
 STATUSES = re.findall(r'\bX\((\w+), "([^"]*)"\)', HEADER)
 VERSION = re.search(r'#define STILE_VERSION +"([^"]*)"', HEADER).group(1)
 

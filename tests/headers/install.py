@@ -33,7 +33,9 @@ def everything_is_installed():
     run("meson", "install", "-C", BUILD, "--no-rebuild", "--destdir", ROOT)
     here = {os.path.relpath(os.path.join(folder, name), INSTALLED)
             for folder, _, names in os.walk(ROOT) for name in names}
-    for path in ("bin/stile", "include/stile.h", "include/stile/jobs.h", "share/man/man1/stile.1",
+    for path in ("bin/stile", "include/stile.h", "include/stile.hpp", "share/doc/stile/README.md",
+                 "share/doc/stile/LICENSE", "share/doc/stile/guarantees.md",
+                 "share/doc/stile/examples/guard.cpp", "include/stile/jobs.h", "share/man/man1/stile.1",
                  "share/man/man3/stile.3", "share/bash-completion/completions/stile"):
         assert path in here, (path, sorted(here))
     for name in "libstile.a", "stile.pc":
@@ -73,6 +75,44 @@ def program_needs_no_shared_library():
     assert "libstile" not in run("ldd", hello)
 
 
+def programs_have_names_of_their_own():
+    """What is not of the API is no name for the linker, in an archive either."""
+    source = os.path.join(ROOT, "own.c")
+    with open(source, "w", encoding="utf-8") as file:
+        file.write("#include <stile.h>\n"
+                   + "".join("int %s(void);\nint %s(void) { return 0; }\n" % (name, name)
+                             for name in ("error_set", "client_new", "lock_start", "url_parse"))
+                   + "int main(void) { return stile_version()[0] - '0'; }\n")
+    how = ["--static"] if KIND == "shared" else []
+    link = [find("libstile.a") if f == "-lstile" else f for f in flags("--cflags", "--libs", *how)]
+    sanitize = [] if SANITIZE == "none" else ["-fsanitize=" + SANITIZE]
+    out = os.path.join(ROOT, "own")
+    run("cc", *sanitize, "-o", out, source, *link)
+    run(out)
+
+
+def cpp_example_compiles():
+    for compiler in "g++", "clang++":
+        if shutil.which(compiler) and SANITIZE == "none":
+            run(compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", "-o", os.path.join(ROOT, "guard"),
+                os.path.join(INSTALLED, "share/doc/stile/examples/guard.cpp"),
+                *flags("--cflags", "--libs"))
+
+
+def everything_is_uninstalled():
+    """And nothing else: a file of others stays."""
+    kept = os.path.join(INSTALLED, "include", "stile", "kept.h")
+    with open(kept, "w", encoding="utf-8"):
+        pass
+    run(os.path.join(SOURCE, "tools", "uninstall"), BUILD, ROOT)
+    left = [os.path.join(folder, name) for folder, _, names in os.walk(INSTALLED) for name in names]
+    assert left == [kept], left
+    os.unlink(kept)
+    run(os.path.join(SOURCE, "tools", "uninstall"), BUILD, ROOT)
+    ours = [folder for folder, _, _ in os.walk(INSTALLED) if os.path.basename(folder) == "stile"]
+    assert not ours, ours
+
+
 def command_runs_alone():
     stile = os.path.join(INSTALLED, "bin", "stile")
     assert run(stile, "--version", LD_LIBRARY_PATH="").startswith("stile ")
@@ -82,8 +122,10 @@ def command_runs_alone():
 CASES = [
     everything_is_installed,
     program_needs_no_shared_library,
+    programs_have_names_of_their_own,
+    cpp_example_compiles,
     command_runs_alone,
-] + ([program_finds_the_shared_library] if KIND == "shared" else [])
+] + ([program_finds_the_shared_library] if KIND == "shared" else []) + [everything_is_uninstalled]
 
 
 try:

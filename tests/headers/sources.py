@@ -1,6 +1,6 @@
 """Headers, layers, symbols and style, checked against the files themselves.
 
-Usage: sources.py SOURCE_ROOT BUILD_ROOT LIBSTILE COMPILER...
+Usage: sources.py SOURCE_ROOT BUILD_ROOT ARCHIVE SHARED|'' COMPILER...
 """
 import glob
 import json
@@ -12,8 +12,8 @@ import sys
 
 from tap import Skip, run_cases
 
-ROOT, BUILD, LIBRARY = sys.argv[1:4]
-COMPILER = sys.argv[4:]
+ROOT, BUILD, ARCHIVE, SHARED_LIBRARY = sys.argv[1:5]
+COMPILER = sys.argv[5:]
 FUNCTION_LINES_MAX = 70
 
 # A file of this folder may include only what starts with one of these. "." is its own folder. The
@@ -104,7 +104,8 @@ def every_header_compiles_alone():
 def exports_of(library):
     output = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True,
                           check=True).stdout
-    exported = sorted(line.split()[-1].split("@")[0] for line in output.splitlines())
+    exported = sorted(line.split()[-1].split("@")[0] for line in output.splitlines()
+                      if line.split()[-2] != "A")  # a version's own name
     return [name for name in exported if not name.startswith("__odr_asan")]
 
 
@@ -114,24 +115,44 @@ def a_module_exports_one_symbol():
             assert exports_of(module) == ["stile_engines"], (module, exports_of(module))
 
 
-def exports_are_those_of_the_list():
-    """An archive hides nothing: it has at least those."""
+def listed_symbols():
     listed = read("tests", "headers", "symbols.txt").split()
     assert listed == sorted(listed), "symbols.txt is not in order"
-    if LIBRARY.endswith(".a"):
-        output = subprocess.run(["nm", "-g", "--defined-only", LIBRARY], capture_output=True, text=True,
-                              check=True).stdout
-        missing = set(listed) - set(re.findall(r"(?m) T (stile_\w+)$", output))
-        assert not missing, sorted(missing)
-        return
-    ours = exports_of(LIBRARY)
+    assert all(name.startswith("stile_") for name in listed), listed
+    return listed
+
+
+def exports_are_those_of_the_list():
+    if not SHARED_LIBRARY:
+        raise Skip("no shared library in this build")
+    ours, listed = exports_of(SHARED_LIBRARY), listed_symbols()
     assert ours == listed, "exported or listed, not both: %s" % sorted(set(ours) ^ set(listed))
-    assert all(name.startswith("stile_") for name in ours), ours
+
+
+def exports_have_a_version():
+    """By which a package knows the library that a program needs."""
+    if not SHARED_LIBRARY:
+        raise Skip("no shared library in this build")
+    output = subprocess.run(["nm", "-D", "--defined-only", "--with-symbol-versions", SHARED_LIBRARY],
+                            capture_output=True, text=True, check=True).stdout
+    bare = [line for line in re.findall(r"(?m) [TDBRW] (stile_\S+)$", output)
+            if not re.fullmatch(r"stile_\w+@@STILE_0\.\d+", line)]
+    assert not bare and "@@STILE_0.2" in output, bare
+
+
+def the_archive_has_no_other_global_names():
+    """A program may have an error_set() of its own."""
+    output = subprocess.run(["nm", "-g", "--defined-only", ARCHIVE], capture_output=True, text=True,
+                            check=True).stdout
+    ours = {name for name in re.findall(r"(?m)^[0-9a-f]+ [A-Z] (\w+)$", output)
+            if not name.startswith("__")}
+    assert ours == set(listed_symbols()), sorted(ours ^ set(listed_symbols()))
 
 
 def declarations_are_those_of_the_list():
     headers = "".join(read(path) for path in files("include", ".h"))
     header = re.sub(r"/\*.*?\*/", "", headers, flags=re.S)
+    header = re.sub(r"(?m)^#(?:.*\\\n)*.*$", "", header)
     declared = re.findall(r"STILE_API[^;]*?\b(stile_\w+)\(", header)
     listed = read("tests", "headers", "symbols.txt").split()
     assert sorted(declared) == listed, sorted(set(declared) ^ set(listed))
@@ -246,7 +267,7 @@ def layout_is_clang_format_s():
     if " 14." not in version:
         raise Skip("the layout is that of clang-format 14, as in Debian 12")
     paths = [path for folder in ("src", "cli", "include", "tests", "examples", "bench")
-             for path in files(folder, ".[ch]", ".cpp")]
+             for path in files(folder, ".[ch]", ".[ch]pp")]
     done = subprocess.run(["clang-format", "--dry-run", "-Werror", *paths], cwd=ROOT,
                           capture_output=True, text=True, check=False)
     wrong = sorted(set(re.findall(r"(?m)^(\S+?):\d+:\d+: error", done.stderr)))
@@ -257,6 +278,8 @@ sys.exit(run_cases([
     no_include_goes_upwards,
     every_header_compiles_alone,
     exports_are_those_of_the_list,
+    exports_have_a_version,
+    the_archive_has_no_other_global_names,
     a_module_exports_one_symbol,
     declarations_are_those_of_the_list,
     files_of_a_folder_do_not_call_in_circles,

@@ -108,11 +108,9 @@ def symbols_are_those_of_the_library():
     listed = dict(re.fullmatch(r" (\S+@\S+) (\S+)", line).groups() for line in lines)
     exported = set()
     for line in run("nm", "-D", "--with-symbol-versions", "--defined-only", LIBRARY).splitlines():
-        name, _, version = line.split()[-1].partition("@@")
-        exported.add("%s@%s" % (name, version or "Base"))
-        if version and line.split()[1] == "A":
-            exported.discard("%s@%s" % (name, version))
-            exported.add("%s@%s" % (version, version))
+        kind, symbol = line.split()[-2:]
+        name, _, version = symbol.partition("@@")
+        exported.add("%s@%s" % (name, name if kind == "A" else version or "Base"))
     assert set(listed) == exported, \
         "debian/update-symbols brings debian/libstile0.symbols up to date: %s" % (set(listed) ^ exported)
     names = {symbol.split("@")[0] for symbol in listed if not symbol.startswith("STILE_")}
