@@ -37,7 +37,19 @@ static int print_claim(struct stile_lock *lock, bool as_json)
     return finish_output(0);
 }
 
-static int take(struct stile_client *client, struct stile_lock *lock, const struct options *options)
+static int not_granted(const struct grant *grant, const struct options *options,
+                       enum stile_status status)
+{
+    if (grant->sig != 0)
+        return signals_die_of(grant->sig);
+    if (status != STILE_HELD && status != STILE_TIMEOUT)
+        return say_failure("acquire", status, &grant->err);
+    grant_say_refused(grant, options, status);
+    return EXIT_NOT_ACQUIRED;
+}
+
+static int take(struct stile_client *client, struct stile_lock *lock, struct look *look,
+                const struct options *options)
 {
     struct signals signals;
     struct inbox inbox;
@@ -48,12 +60,16 @@ static int take(struct stile_client *client, struct stile_lock *lock, const stru
         say("acquire: cannot watch signals: %s", strerror(errno));
         return EXIT_ENGINE;
     }
-    struct grant grant = {
-        .client = client, .locks = &lock, .n = 1, .wait_ms = options->wait_ms, .inbox = &inbox};
+    struct grant grant = {.client = client,
+                          .locks = &lock,
+                          .n = 1,
+                          .wait_ms = options->wait_ms,
+                          .inbox = &inbox,
+                          .look = look,
+                          .self = getpid()};
     enum stile_status status = grant_wait(&grant);
     if (status != STILE_OK)
-        return grant.sig != 0 ? signals_die_of(grant.sig)
-                              : say_failure("acquire", status, &grant.err);
+        return not_granted(&grant, options, status);
     int code = print_claim(lock, options->given & OPT_JSON);
     /* The owner value was not printed, so no script could ever release the lock. */
     if (code != 0) {
@@ -69,12 +85,14 @@ static int acquire(struct options *options)
     struct stile_client *client;
     struct stile_lock *lock;
     struct stile_error err = {0};
+    struct look look = {.under_way = false};
     int code = engine_open_detached(&client, options, "acquire");
     if (code != 0)
         return code;
     const struct stile_lock_options lock_options = options_for_lock(options);
     enum stile_status status = stile_lock_new(&lock, client, options->args[0], &lock_options, &err);
-    code = status != STILE_OK ? say_failure("acquire", status, &err) : take(client, lock, options);
+    code = status != STILE_OK ? say_failure("acquire", status, &err)
+                              : take(client, lock, &look, options);
     stile_client_close(client);
     return code;
 }

@@ -58,6 +58,7 @@ enum exit_code {
 #define OPT_LABEL    (UINT64_C(1) << 30)
 #define OPT_CODE     (UINT64_C(1) << 31)
 #define OPT_RESIZE   (UINT64_C(1) << 32) /* doctor */
+#define OPT_FENCED   (UINT64_C(1) << 33) /* run */
 #define OPT_LINES    (UINT64_C(1) << 36) /* jobs add */
 #define OPT_NULL     (UINT64_C(1) << 37)
 #define OPT_STATE    (UINT64_C(1) << 38) /* jobs ls */

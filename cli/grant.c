@@ -8,7 +8,11 @@
 
 #include "process.h"
 
-#define REPORT_AFTER_MS 1000
+#define TERMINAL_AFTER_MS 1000
+#define LOG_AFTER_MS      10000
+#define LOG_EVERY_MS      60000
+/* How long a message waits for the holder's name. */
+#define LOOK_PATIENCE_MS 1000
 
 void wait_ready(struct stile_client *client, const struct inbox *inbox, int64_t until_ms)
 {
@@ -55,32 +59,70 @@ static void handle_events(struct grant *grant, struct stile_lock *waiting)
         stile_lock_cancel(waiting);
 }
 
-static int tell_holder(const struct stile_info *info, void *data)
+/* ---- reports about the wait ---- */
+
+int64_t grant_report_after_ms(enum audience audience, unsigned n)
 {
-    (void)data;
-    char *holder = info->holders > 0 ? info_holder(&info->claims[0]) : NULL;
-    if (holder != NULL)
-        say("waiting for %s, held by %s", info->name, holder);
-    else
-        say("waiting for %s", info->name);
-    free(holder);
-    return 1;
+    switch (audience) {
+    case AUDIENCE_NONE:
+        return -1;
+    case AUDIENCE_TERMINAL:
+        return n == 0 ? TERMINAL_AFTER_MS : -1;
+    case AUDIENCE_LOG:
+        return n == 0 ? LOG_AFTER_MS : LOG_EVERY_MS;
+    }
+    return -1;
 }
+
+static void plan_report(struct grant *grant)
+{
+    int64_t after = grant_report_after_ms(grant->audience, grant->reports);
+    grant->report_ms = after < 0 ? INT64_MAX : now_ms() + after;
+}
+
+/* Asks for the holder when a report is due, and prints it with the answer: nothing here waits. */
+static void report_wait(struct grant *grant, const char *name)
+{
+    int64_t now = now_ms();
+    if (now >= grant->report_ms) {
+        grant->reports++;
+        plan_report(grant);
+        grant->tell_ms = now + LOOK_PATIENCE_MS;
+        look_begin(grant->look, grant->client, name, grant->self);
+    }
+    if (grant->tell_ms == 0 || (grant->look->under_way && now < grant->tell_ms))
+        return;
+    grant->tell_ms = 0;
+    look_say_waiting(grant->look, name);
+}
+
+static int64_t next_report_ms(const struct grant *grant)
+{
+    return grant->tell_ms != 0 ? grant->tell_ms : grant->report_ms;
+}
+
+void grant_say_refused(const struct grant *grant, const struct options *options,
+                       enum stile_status status)
+{
+    const char *name = stile_lock_name(grant->locks[grant->taken]);
+    look_begin(grant->look, grant->client, name, grant->self);
+    look_wait(grant->look, grant->client, now_ms() + LOOK_PATIENCE_MS);
+    look_say_refused(grant->look, options, name, status);
+}
+
+/* ---- the wait ---- */
 
 /* Until the grant under way is decided. */
 static void wait_for_one(struct grant *grant, struct stile_lock *lock)
 {
-    int64_t report_ms = grant->report ? now_ms() + REPORT_AFTER_MS : INT64_MAX;
     stile_client_dispatch(grant->client);
     while (grant->pending) {
-        wait_ready(grant->client, grant->inbox, report_ms);
+        wait_ready(grant->client, grant->inbox, next_report_ms(grant));
         handle_events(grant, lock);
-        if (grant->pending && now_ms() >= report_ms) {
-            stile_show(grant->client, stile_lock_name(lock), tell_holder, NULL, NULL);
-            report_ms = INT64_MAX;
-            grant->report = false;
-        }
+        if (grant->pending)
+            report_wait(grant, stile_lock_name(lock));
     }
+    grant->tell_ms = 0; /* granted or not, there is no wait to report */
 }
 
 static bool all_held(const struct grant *grant, size_t n)
@@ -95,6 +137,7 @@ static bool all_held(const struct grant *grant, size_t n)
 static enum stile_status take_all(struct grant *grant)
 {
     int64_t end_ms = grant->wait_ms > 0 ? now_ms() + grant->wait_ms : 0;
+    plan_report(grant);
     for (; grant->taken < grant->n; grant->taken++) {
         struct stile_lock *lock = grant->locks[grant->taken];
         int64_t left = grant->wait_ms;

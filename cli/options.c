@@ -40,6 +40,8 @@ static const struct option_rule rules[] = {
      "time from SIGTERM to SIGKILL (default: 5s, less on a short lease)"},
     {OPT_LEAVE, 0, "leave", FLAG, 0, NULL,
      "release the lock when CMD ends, even if it left processes running"},
+    {OPT_FENCED, 0, "require-token", FLAG, 0, NULL,
+     "exit 69 instead of running CMD without a fencing token"},
     {OPT_LABEL, 0, "label", TEXT, AT(label), "TEXT",
      "name that stile show prints (default: the program's name)"},
     {OPT_CODE, 'E', "conflict-exit-code", CODE, AT(code), "CODE",

@@ -196,7 +196,47 @@ bool inbox_open(struct inbox *inbox, const struct signals *signals, const struct
 struct event inbox_next(struct inbox *inbox);    /* EVENT_NONE: nothing more for now */
 int64_t inbox_due_ms(const struct inbox *inbox); /* when to call it again at the latest */
 
+/* ---- holder.c: which process has a lock, for messages ---- */
+
+#define LOOK_HOST_MAX    128
+#define LOOK_COMMAND_MAX 128
+#define LOOK_PROCESS_MAX (LOOK_HOST_MAX + 32)
+#define LOOK_TEXT_MAX    512
+#define CLOCK_TEXT_MAX   32
+
+/* What one look at a name has seen. It must outlive the client: an engine may not answer in time,
+ * and closing the client ends the look. */
+struct look {
+    const char *name; /* borrowed */
+    pid_t self;       /* as `stile show` prints this process */
+    bool under_way, answered;
+    size_t holders; /* the rest is about the first of them */
+    bool ghost;     /* kept without a holder */
+    int64_t ahead;  /* waiters before this process; -1: not known */
+    int64_t age_ms, expires_ms, pid;
+    char host[LOOK_HOST_MAX], command[LOOK_COMMAND_MAX];
+};
+
+/* One at a time. */
+void look_begin(struct look *look, struct stile_client *client, const char *name, pid_t self);
+void look_wait(const struct look *look, struct stile_client *client, int64_t until_ms);
+void look_say_waiting(const struct look *look, const char *name);
+void look_say_refused(const struct look *look, const struct options *options, const char *name,
+                      enum stile_status status);
+/* `stile VERB [-e URL] [NAME]`, quoted for a shell, without secrets. Yours to free. */
+char *hint_command(const struct options *options, const char *verb, const char *name);
+
 /* ---- grant.c ---- */
+
+/* Whom a wait is told. */
+enum audience {
+    AUDIENCE_NONE,
+    AUDIENCE_TERMINAL, /* one line, after a second */
+    AUDIENCE_LOG,      /* a line after 10 seconds, and then every minute */
+};
+
+/* When the n-th line about a wait is due, counted from the one before; -1: never. */
+int64_t grant_report_after_ms(enum audience audience, unsigned n);
 
 struct grant {
     struct stile_client *client;
@@ -204,18 +244,26 @@ struct grant {
     size_t n;
     int64_t wait_ms;
     struct inbox *inbox;
-    bool report; /* on a terminal: names the holder, after a second */
+    enum audience audience;
+    struct look *look; /* outlives the client */
+    pid_t self;        /* as `stile show` prints this process */
 
-    size_t taken; /* of them; locks[taken] is the one that was not granted */
-    bool pending; /* one acquire is under way */
-    bool paused;  /* Ctrl-Z: granted or not, the command must not start before SIGCONT */
-    int sig;      /* what ended the wait, or 0 */
+    unsigned reports;  /* printed so far */
+    int64_t report_ms; /* when the next one is due */
+    int64_t tell_ms;   /* by when it is printed, even if the engine has not answered; 0: none is */
+    size_t taken;      /* of them; locks[taken] is the one that was not granted */
+    bool pending;      /* one acquire is under way */
+    bool paused;       /* Ctrl-Z: granted or not, the command must not start before SIGCONT */
+    int sig;           /* what ended the wait, or 0 */
     enum stile_status status;
     struct stile_error err;
 };
 
 /* All or none. CANCELLED: by grant->sig, or because the front is gone (sig 0). */
 enum stile_status grant_wait(struct grant *grant);
+/* After HELD or TIMEOUT: one line that names the holder, and the command that shows it. */
+void grant_say_refused(const struct grant *grant, const struct options *options,
+                       enum stile_status status);
 
 /* Polls the client and the inbox until one has something or until_ms has come. */
 void wait_ready(struct stile_client *client, const struct inbox *inbox, int64_t until_ms);

@@ -78,13 +78,13 @@ static int run(struct options *options)
 const struct verb verb_run = {
     .name = "run",
     .accepts = OPT_CLAIM | OPT_PROCLAIM | OPT_GRACE | OPT_QUIET | OPT_LEAVE | OPT_LABEL | OPT_CODE |
-               OPT_COMMAND,
+               OPT_FENCED | OPT_COMMAND,
     .min_args = 1,
     .max_args = 64,
     .usage =
         "[-e URL] [--try | --wait T] [--ttl T] [--shared | --slots N] [--hold-at-least T]\n"
         "                 [--lock-delay T] [--profile P] [--grace T] [--leave] [--proclaim V]\n"
-        "                 [--label TEXT] [-E CODE] [-q] NAME... -- CMD [ARG...]",
+        "                 [--label TEXT] [--require-token] [-E CODE] [-q] NAME... -- CMD [ARG...]",
     .about =
         "Runs CMD while holding the lock NAME, or the locks of several names. The lock is kept\n"
         "until every process that CMD started is gone. If CMD leaves processes running, their\n"

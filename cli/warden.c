@@ -102,6 +102,7 @@ struct warden {
     bool group_had_it;      /* it was sent to the whole process group */
     int64_t grace_ms;       /* how long before the lease ends the tree is stopped; 0: no lease */
     struct ending ending;
+    struct look look;
 };
 
 /* ---- the lease ---- */
@@ -333,9 +334,8 @@ static int not_granted(const struct warden *w, const struct grant *grant, enum s
     bool busy = status == STILE_HELD || status == STILE_TIMEOUT;
     if (!busy)
         return ours(w, say_failure("run", status, &grant->err));
-    const char *name = stile_lock_name(w->locks[grant->taken]);
     if (!(w->options->given & OPT_QUIET))
-        say("%s: %s; see its holder with: stile show %s", name, stile_status_text(status), name);
+        grant_say_refused(grant, w->options, status);
     return ours(w, EXIT_NOT_ACQUIRED);
 }
 
@@ -350,6 +350,33 @@ static void tell_ttl(const struct warden *w)
         (double)asked / 1000);
 }
 
+/* Says what is missing, with a command that can be run as it is printed. */
+static void tell_no_token(const struct warden *w, const char *token_is)
+{
+    static const char none[] = "none: ", general[] = "stile setup URL";
+    const char *why =
+        strncmp(token_is, none, strlen(none)) == 0 ? token_is + strlen(none) : token_is;
+    const char *at = strstr(why, general);
+    char *hint = hint_command(w->options, "setup", NULL);
+    if (at != NULL)
+        say("run: no fencing token: %.*s%s%s", (int)(at - why), why, hint, at + strlen(general));
+    else
+        say("run: no fencing token: %s", why);
+    free(hint);
+}
+
+/* Before the wait: a lock without a token is not worth waiting for if one is required. */
+static int check_token(const struct warden *w)
+{
+    const struct stile_caps *caps = stile_client_caps(w->client);
+    bool required = w->options->given & OPT_FENCED;
+    if (caps->token)
+        return 0;
+    if (required || !(w->options->given & OPT_QUIET))
+        tell_no_token(w, caps->token_is);
+    return required ? ours(w, EXIT_ENGINE) : 0;
+}
+
 static int take_and_run(struct warden *w)
 {
     struct grant grant = {
@@ -358,7 +385,11 @@ static int take_and_run(struct warden *w)
         .n = w->n,
         .wait_ms = w->options->wait_ms,
         .inbox = &w->inbox,
-        .report = !(w->options->given & OPT_QUIET) && isatty(STDERR_FILENO),
+        .audience = w->options->given & OPT_QUIET ? AUDIENCE_NONE
+                    : isatty(STDERR_FILENO)       ? AUDIENCE_TERMINAL
+                                                  : AUDIENCE_LOG,
+        .look = &w->look,
+        .self = w->link.front,
     };
     enum stile_status status = grant_wait(&grant);
     if (status != STILE_OK)
@@ -417,6 +448,8 @@ static int warden_life(struct warden *w)
         say("run: cannot watch signals: %s", strerror(errno));
         code = ours(w, EXIT_ENGINE);
     }
+    if (code == 0)
+        code = check_token(w);
     if (code == 0)
         code = make_locks(w);
     if (code == 0)

@@ -118,7 +118,8 @@ def try_and_wait(t):
     held = t.hold("x")
     done = t.stile("run", "--try", "x", "--", "echo", "ran")
     expect((done.returncode, done.stdout), (75, ""))
-    expect(done.stderr, "stile: x: held by another; see its holder with: stile show x\n")
+    assert re.fullmatch(r"stile: x: held by \S+ pid %d \(sh\) since \S+; see: stile show x\n" % held.pid,
+                        done.stderr), done.stderr
     done = t.stile("run", "--wait", "20ms", "x", "--", "echo", "ran")
     expect((done.returncode, done.stdout), (75, ""))
     assert "not granted in time" in done.stderr, done.stderr

@@ -294,7 +294,8 @@ def waiting_is_told_on_a_terminal(t):
     """row 29: after a second of waiting, a terminal shows the holder"""
     held, shell = t.hold("x"), Shell(t)
     shell.type('"$STILE" run x -- true\n')
-    shown = shell.until("stile: waiting for x, held by %d@" % held.pid)
+    shown = shell.until("stile: waiting for 'x' (held by %s pid %d for " % (os.uname().nodename,
+                                                                         held.pid))
     expect(shown.count("waiting for"), 1)
     shell.type(CTRL_C)
     expect(shell.code(), 128 + signal.SIGINT)

@@ -350,10 +350,51 @@ static void continuation_that_is_heard_of_late(void **state)
     expect_event(post, EVENT_SIGNAL, SIGCONT);
 }
 
+/* ---- messages ---- */
+
+static void waits_are_reported_at_a_pace(void **state)
+{
+    (void)state;
+    assert_int_equal(grant_report_after_ms(AUDIENCE_NONE, 0), -1);
+    assert_int_equal(grant_report_after_ms(AUDIENCE_TERMINAL, 0), 1000);
+    assert_int_equal(grant_report_after_ms(AUDIENCE_TERMINAL, 1), -1);
+    assert_int_equal(grant_report_after_ms(AUDIENCE_LOG, 0), 10000);
+    for (unsigned n = 1; n < 5; n++)
+        assert_int_equal(grant_report_after_ms(AUDIENCE_LOG, n), 60000);
+}
+
+static void is_hinted(const char *url, const char *name, const char *command)
+{
+    char engine[64];
+    struct options options = {.engine = engine};
+    snprintf(engine, sizeof engine, "%s", url != NULL ? url : "");
+    options.given = url != NULL ? OPT_ENGINE : 0;
+    char *hint = hint_command(&options, "show", name);
+    assert_string_equal(hint, command);
+    free(hint);
+}
+
+static void hints_are_quoted(void **state)
+{
+    (void)state;
+    setenv("STILE_ENGINE", "local:", 1);
+    is_hinted(NULL, "nightly:report/1", "stile show nightly:report/1");
+    is_hinted(NULL, NULL, "stile show");
+    is_hinted(NULL, "a b", "stile show 'a b'");
+    is_hinted(NULL, "$(x)`y`", "stile show '$(x)`y`'");
+    is_hinted(NULL, "it's", "stile show 'it'\\''s'");
+    is_hinted(NULL, "~", "stile show '~'");
+    is_hinted("redis://u:s3cret@h:1/0?prefix=a&password=s3cret", "x",
+              "stile show -e 'redis://h:1/0?prefix=a' x");
+    is_hinted("redis://h", "x", "stile show -e redis://h x");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(durations_are_exact),
+        cmocka_unit_test(waits_are_reported_at_a_pace),
+        cmocka_unit_test(hints_are_quoted),
         cmocka_unit_test(durations_are_readable),
         cmocka_unit_test(only_utf8_is_decoded),
         cmocka_unit_test(nothing_moves_the_cursor),

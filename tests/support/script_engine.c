@@ -345,8 +345,8 @@ static void script_forked(struct engine *engine)
 
 /* ---- the classes ---- */
 
-static const char *const params[] = {"ttl",      "renew",  "grant", "lease",
-                                     "detached", "doctor", "open",  NULL};
+static const char *const params[] = {"ttl",    "renew", "grant", "lease", "detached",
+                                     "doctor", "open",  "bare",  "show",  NULL};
 
 static const struct engine_push push = {.watch = script_watch, .unwatch = script_unwatch};
 static const struct engine_detached detached = {.resume = resume, .owner = owner};

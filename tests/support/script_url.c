@@ -168,6 +168,9 @@ static enum stile_status read_params(struct script *script, const struct url *ur
     script->always[SCRIPT_CLAIM].hint_ns = 20 * NS_PER_MS;
     enum stile_status status =
         choose(&script->always[SCRIPT_CLAIM], url_param(url, "grant"), grants, grant_acts, err);
+    if (!status)
+        status = choose(&script->always[SCRIPT_QUERY], url_param(url, "show"), renewals,
+                        renewal_acts, err);
     return status ? status
                   : choose(&script->always[SCRIPT_RENEW], url_param(url, "renew"), renewals,
                            renewal_acts, err);
@@ -201,6 +204,10 @@ static void choose_class(struct engine *engine, const struct url *url)
     engine->class = script_variant(session ? STILE_LEASE_SESSION : STILE_LEASE_CLAIM,
                                    url_param(url, "detached") ? SCRIPT_DETACHED : 0);
     engine->caps = engine->class->caps;
+    if (url_param(url, "bare")) {
+        engine->caps.token = false;
+        engine->caps.token_is = "none: nothing is set up; run `stile setup URL` first";
+    }
 }
 
 enum stile_status script_from_url(struct script **out, struct engine *engine, const struct url *url,

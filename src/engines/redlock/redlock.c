@@ -120,7 +120,7 @@ static enum stile_status check_nodes(const struct redlock *redlock, struct stile
 static void drop_token_caps(struct engine *engine)
 {
     engine->caps.token = false;
-    engine->caps.token_is = "none";
+    engine->caps.token_is = "none: the URL has fence=off; without that, every grant has a token";
     engine->caps.condition =
         "most nodes neither forget nor stop, and clocks do not jump; without a fence a late "
         "holder cannot be distinguished from the present one";
