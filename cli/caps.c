@@ -27,10 +27,12 @@ static const char *lease_word(enum stile_lease lease)
 struct choice {
     char url[STILE_URL_MAX + 1]; /* without secrets */
     const char *from;            /* as of engine_origin() */
+    bool asked;                  /* its server; else these are the promises of any such engine */
 };
 
-static void choice_make(struct choice *choice, const struct options *options)
+static void choice_make(struct choice *choice, const struct options *options, bool asked)
 {
+    choice->asked = asked;
     choice->from = engine_origin(options);
     stile_url_redact(choice->url, sizeof choice->url, engine_url(options));
 }
@@ -42,6 +44,7 @@ static void print_json(const struct stile_caps *caps, const struct choice *choic
     json_text(&json, "engine", caps->engine);
     json_text(&json, "url", choice->url);
     json_text(&json, "url_from", choice->from[0] != '\0' ? choice->from : "default");
+    json_bool(&json, "asked", choice->asked);
     json_open(&json, "modes", '[');
     for (unsigned mode = STILE_EXCLUSIVE; mode <= STILE_SLOTS; mode++) {
         if (caps->modes & 1U << mode)
@@ -93,6 +96,8 @@ static void print_table(const struct stile_caps *caps, const struct choice *choi
     add_row(&table, "engine", caps->engine);
     add_row(&table, "URL", choice->url);
     add_row(&table, "set by", choice->from[0] != '\0' ? choice->from : NOT_SET);
+    if (!choice->asked)
+        add_row(&table, "asked", "no: these are the promises of a server that is set up for them");
     add_row(&table, "modes", modes);
     add_row(&table, "lease", lease_text(caps->lease));
     add_row(&table, "waiting",
@@ -116,17 +121,18 @@ static void print_table(const struct stile_caps *caps, const struct choice *choi
 
 static int caps_verb(struct options *options)
 {
-    struct stile_client *client;
+    struct stile_client *client = NULL;
+    const struct stile_caps *caps;
     struct choice choice;
     engine_from_argument(options);
-    int code = engine_open(&client, options, 0, "stile caps");
+    int code = engine_open_for_caps(&client, &caps, options, "stile caps");
     if (code != 0)
         return code;
-    choice_make(&choice, options);
+    choice_make(&choice, options, client != NULL);
     if (options->given & OPT_JSON)
-        print_json(stile_client_caps(client), &choice);
+        print_json(caps, &choice);
     else
-        print_table(stile_client_caps(client), &choice);
+        print_table(caps, &choice);
     stile_client_close(client);
     return finish_output(0);
 }

@@ -131,6 +131,10 @@ void engine_from_argument(struct options *options);
  * signal (0: this one). */
 int engine_open(struct stile_client **client, const struct options *options, pid_t pid,
                 const char *label);
+/* *client is NULL if the engine cannot be reached, after a message; *caps is then what it promises
+ * in general. */
+int engine_open_for_caps(struct stile_client **client, const struct stile_caps **caps,
+                         const struct options *options, const char *label);
 /* Also opens an engine that would be refused for locks. */
 int engine_open_to_examine(struct stile_client **client, const struct options *options,
                            const char *label);

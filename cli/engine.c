@@ -92,21 +92,42 @@ int engine_say_failure(const struct options *options, enum stile_status status,
     return say_failure(what, status, err);
 }
 
+static int not_opened(const struct options *options, enum stile_status status,
+                      const struct stile_error *err)
+{
+    if (status == STILE_UNSUPPORTED)
+        say("%s", err->message); /* it names the engine; its URL would add nothing */
+    else
+        engine_say_failure(options, status, err);
+    if (status == STILE_REFUSED && credentials_are_missing(engine_url(options)))
+        say("cannot read the user and password of the stile run around this one; that takes the "
+            "same user and the same /proc. Give the URL with -e, or use password_file=");
+    return exit_code_of(status);
+}
+
 static int open_with(struct stile_client **client, const struct options *options,
                      const struct stile_client_options *how)
 {
     struct stile_error err = {0};
     enum stile_status status = stile_client_open(client, engine_url(options), how, &err);
+    return status == STILE_OK ? 0 : not_opened(options, status, &err);
+}
+
+int engine_open_for_caps(struct stile_client **client, const struct stile_caps **caps,
+                         const struct options *options, const char *label)
+{
+    struct stile_error err = {0};
+    enum stile_status status =
+        stile_client_open(client, engine_url(options),
+                          STILE_CLIENT_OPTIONS(.threadless = true, .label = label), &err);
     if (status == STILE_OK)
-        return 0;
-    if (status == STILE_UNSUPPORTED)
-        say("%s", err.message); /* it names the engine; its URL would add nothing */
+        *caps = stile_client_caps(*client);
+    else if (status != STILE_UNREACHABLE ||
+             stile_engine_caps(caps, engine_url(options), NULL) != STILE_OK)
+        return not_opened(options, status, &err);
     else
         engine_say_failure(options, status, &err);
-    if (status == STILE_REFUSED && credentials_are_missing(engine_url(options)))
-        say("cannot read the user and password of the stile run around this one; that takes the "
-            "same user and the same /proc. Give the URL with -e, or use password_file=");
-    return exit_code_of(status);
+    return 0;
 }
 
 int engine_open(struct stile_client **client, const struct options *options, pid_t pid,

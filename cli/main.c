@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/nearest.h"
+
 static const struct verb *const verbs[] = {
     &verb_run,   &verb_acquire, &verb_renew, &verb_release, &verb_ls,    &verb_show,
     &verb_watch, &verb_break,   &verb_caps,  &verb_doctor,  &verb_setup,
@@ -58,6 +60,34 @@ static void print_overview(FILE *out)
         out);
 }
 
+/* The verb that was probably meant, or NULL. */
+static const char *guess_verb(const char *name)
+{
+    struct nearest nearest = nearest_to(name, strlen(name));
+    for (size_t i = 0; i < N_VERBS; i++)
+        nearest_try(&nearest, verbs[i]->name);
+    nearest_try(&nearest, "jobs");
+    return nearest.best;
+}
+
+static const char *guess_job_verb(const char *word)
+{
+    struct nearest nearest = nearest_to(word, strlen(word));
+    for (size_t i = 0; i < N_JOBS; i++)
+        nearest_try(&nearest, jobs[i]->name + strlen("jobs "));
+    return nearest.best;
+}
+
+/* group: "jobs " or "". */
+static void no_such_verb(const char *group, const char *name, const char *guess)
+{
+    if (guess != NULL)
+        say("%s%.40s: no such verb; did you mean stile %s%s? See stile %s--help", group, name,
+            group, guess, group);
+    else
+        say("%s%.40s: no such verb; see stile %s--help", group, name, group);
+}
+
 static int unknown_verb(const char *name)
 {
     /* No further than the option itself: what follows may be a URL with a password. */
@@ -66,7 +96,7 @@ static int unknown_verb(const char *name)
         say("%.*s: options come after the verb, as in stile ls -e URL; see stile --help", len,
             name);
     else
-        say("%.40s: no such verb; see stile --help", name);
+        no_such_verb("", name, guess_verb(name));
     return EXIT_USAGE;
 }
 
@@ -109,7 +139,10 @@ static int run_jobs(int argc, char **argv)
         return run_verb(verb, argc - 1, argv + 1);
     if (argv[1] != NULL && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
         return help("jobs");
-    say("jobs: %s; see stile jobs --help", argv[1] != NULL ? "no such verb" : "no verb given");
+    if (argv[1] != NULL)
+        no_such_verb("jobs ", argv[1], guess_job_verb(argv[1]));
+    else
+        say("jobs: no verb given; see stile jobs --help");
     return EXIT_USAGE;
 }
 

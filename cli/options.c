@@ -1,4 +1,5 @@
 /* Options of all verbs, from one table. */
+#include "base/nearest.h"
 #include "cli.h"
 
 #include <inttypes.h>
@@ -167,6 +168,19 @@ static const struct option_rule *rule_of(const struct verb *verb, const char *wo
     return NULL;
 }
 
+static int unknown_option(const struct verb *verb, const char *name)
+{
+    char why[64] = "unknown option";
+    struct nearest nearest = nearest_to(name + 2, strlen(name) > 2 ? strlen(name) - 2 : 0);
+    for (size_t i = 0; i < N_RULES && name[1] == '-'; i++) {
+        if ((verb->accepts | OPT_ENGINE | OPT_HELP) & rules[i].bit)
+            nearest_try(&nearest, rules[i].name);
+    }
+    if (nearest.best != NULL)
+        snprintf(why, sizeof why, "unknown option; did you mean --%s?", nearest.best);
+    return usage_error(verb, name, why);
+}
+
 /* Takes the option at **at and perhaps its value behind it, and moves *at past them. */
 static int take_option(struct options *options, const struct verb *verb, char ***at, char **end)
 {
@@ -180,7 +194,7 @@ static int take_option(struct options *options, const struct verb *verb, char **
     char name[40];
     snprintf(name, sizeof name, "%.*s", is_long ? (int)(len < 39 ? len : 39) : 2, word);
     if (rule == NULL)
-        return usage_error(verb, name, "unknown option");
+        return unknown_option(verb, name);
     if (rule->kind == FLAG && value != NULL)
         return usage_error(verb, name, "takes no value");
     if (rule->kind != FLAG && value == NULL) {

@@ -214,6 +214,11 @@ struct stile_caps {
 
 STILE_API const struct stile_caps *stile_client_caps(struct stile_client *client);
 
+/* The same without opening it: what the engine of this URL promises at best, however its server is
+ * set up. url as for stile_client_open(). The caps stay valid. */
+STILE_API enum stile_status stile_engine_caps(const struct stile_caps **caps, const char *url,
+                                              struct stile_error *err);
+
 /* ---- locks ---- */
 
 enum stile_profile {

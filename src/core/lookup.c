@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "core/config.h"
 #include "core/modules.h"
 #include "engines/registry.h"
@@ -31,14 +32,47 @@ static const struct engine_entry *entry_of(const char *scheme)
     return NULL;
 }
 
+static void copy_word(char out[NEAREST_LEN + 1], const char *words)
+{
+    snprintf(out, NEAREST_LEN + 1, "%.*s", (int)strcspn(words, " "), words);
+}
+
+/* The scheme that was probably meant, or "": an engine's name stands for its first scheme. */
+static void guess_scheme(char out[NEAREST_LEN + 1], const char *scheme)
+{
+    struct nearest nearest = nearest_to(scheme, strlen(scheme));
+    char word[NEAREST_LEN + 1];
+
+    out[0] = '\0';
+    for (const struct engine_entry *e = engine_registry; e->name; e++) {
+        for (const char *at = e->schemes; *at; at += strcspn(at, " "), at += strspn(at, " ")) {
+            copy_word(word, at);
+            nearest_try(&nearest, word);
+            if (nearest.best == word) {
+                copy_word(out, at);
+                nearest.best = NULL;
+            }
+        }
+        nearest_try(&nearest, e->name);
+        if (nearest.best == e->name)
+            copy_word(out, e->schemes);
+        nearest.best = NULL;
+    }
+}
+
 static enum stile_status no_such_engine(const char *scheme, struct stile_error *err)
 {
-    char known[200] = "";
+    char known[200] = "", guess[NEAREST_LEN + 1];
 
     for (const struct engine_entry *e = engine_registry; e->name; e++) {
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", used ? " " : "", e->schemes);
     }
+    guess_scheme(guess, scheme);
+    if (guess[0])
+        return error_set(err, STILE_MISUSE, 0,
+                         "no engine for '%s:' URLs; did you mean %s:? There is: %s", scheme, guess,
+                         known);
     return error_set(err, STILE_MISUSE, 0, "no engine for '%s:' URLs; there is: %s", scheme, known);
 }
 
@@ -183,6 +217,22 @@ enum stile_status lookup_from_text(struct url **url, const struct engine_class *
 {
     return text ? lookup_checked(url, class, *text ? text : "local:", err)
                 : lookup_default(url, class, err);
+}
+
+enum stile_status stile_engine_caps(const struct stile_caps **caps, const char *text,
+                                    struct stile_error *err)
+{
+    const struct engine_class *class;
+    struct url *url;
+
+    if (!caps)
+        return error_set(err, STILE_MISUSE, 0, "no place for the engine's promises");
+    enum stile_status status = lookup_from_text(&url, &class, text, err);
+    if (status)
+        return status;
+    *caps = class->promises ? class->promises(url) : &class->caps;
+    url_free(url);
+    return STILE_OK;
 }
 
 enum stile_status stile_url_redact(char *out, size_t out_size, const char *text)

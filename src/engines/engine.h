@@ -286,6 +286,9 @@ struct engine_class {
     const char *schemes;       /* "local"; several are separated by spaces */
     const char *const *params; /* its URL parameters, NULL-terminated; others are refused */
     struct stile_caps caps;
+    /* May, else NULL: what it promises with this URL, whose parameters are known but not checked.
+     * No server is asked. NULL: caps, for every URL. */
+    const struct stile_caps *(*promises)(const struct url *url);
     bool apart;         /* the engine keeps several claims of one client on one name apart; unset:
                          * core lets one at a time through (name_queue.c), since the engine would take the
                          * second for the first */

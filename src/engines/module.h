@@ -11,7 +11,7 @@
 #include "engines/engine.h"
 
 /* Grows with every change of engine.h, loop.h, url.h and error.h within a version. */
-#define ENGINE_ABI 16
+#define ENGINE_ABI 17
 
 struct engine_module {
     uint32_t abi;

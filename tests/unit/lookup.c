@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/nearest.h"
 #include "core/lookup.h"
 #include "engines/registry.h"
 
@@ -99,6 +100,51 @@ static void a_scheme_nobody_has(void **state)
     is_misuse("", "no engine for ':'");
 }
 
+static void a_scheme_that_was_meant(void **state)
+{
+    (void)state;
+    is_misuse("wroks", "no engine for 'wroks:' URLs; did you mean works:? There is: ");
+    is_misuse("work", "did you mean works:?");
+    is_misuse("works+tsl", "did you mean works+tls:?");
+    is_misuse("others", "did you mean other:?");
+    is_misuse("w", "no engine for 'w:' URLs; there is: ");
+    is_misuse("wurst", "no engine for 'wurst:' URLs; there is: ");
+}
+
+/* The words are those of the command and of the real registry. */
+static void near_words(void **state)
+{
+    static const char *const words[] = {"run",   "acquire", "renew",  "release", "ls",  "show",
+                                        "watch", "break",   "doctor", "setup",   "jobs"};
+    static const struct {
+        const char *word, *meant;
+    } cases[] = {{"rnu", "run"},
+                 {"shwo", "show"},
+                 {"sohw", "show"},
+                 {"l", NULL},
+                 {"lss", "ls"},
+                 {"stat", NULL},
+                 {"relase", "release"},
+                 {"aquire", "acquire"},
+                 {"acq", "acquire"},
+                 {"doktor", "doctor"},
+                 {"frobnicate", NULL},
+                 {"", NULL},
+                 {"xyz", NULL},
+                 {"renwe", "renew"},
+                 {"abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz", NULL}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct nearest nearest = nearest_to(cases[i].word, strlen(cases[i].word));
+        for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
+            nearest_try(&nearest, words[k]);
+        if (cases[i].meant)
+            assert_string_equal(nearest.best ? nearest.best : "", cases[i].meant);
+        else
+            assert_null(nearest.best);
+    }
+}
+
 static void a_module_that_is_not_installed(void **state)
 {
     (void)state;
@@ -164,6 +210,8 @@ int main(void)
         TEST(a_module_is_loaded_by_its_scheme),
         TEST(a_scheme_its_module_does_not_have),
         TEST(a_scheme_nobody_has),
+        TEST(a_scheme_that_was_meant),
+        TEST(near_words),
         TEST(a_module_that_is_not_installed),
         TEST(without_the_variable_it_is_the_installed_one),
         TEST(a_file_that_is_no_module),

@@ -24,6 +24,7 @@
  */
 #include <string.h>
 
+#include "base/url.h"
 #include "engines/mysql/my.h"
 #include "engines/sql/inspect.h"
 
@@ -63,7 +64,25 @@ static void dispose(struct my *my)
     maria_options_free(&my->options);
 }
 
-extern const struct engine_class maria_table_class, maria_shedlock_class, maria_row_class;
+extern const struct engine_class maria_class, maria_table_class, maria_shedlock_class,
+    maria_row_class;
+
+static bool has_param(const struct url *url, const char *key, const char *value)
+{
+    const char *given = url_param(url, key);
+    return given && strcmp(given, value) == 0;
+}
+
+/* Without asking the server. */
+static const struct stile_caps *promises(const struct url *url)
+{
+    if (has_param(url, "mode", "row"))
+        return &maria_row_class.caps;
+    if (!has_param(url, "mode", "table"))
+        return &maria_class.caps;
+    return has_param(url, "dialect", "shedlock") ? &maria_shedlock_class.caps
+                                                 : &maria_table_class.caps;
+}
 
 static void promise(struct my *my)
 {
@@ -187,7 +206,7 @@ static const struct engine_admin admin = {
 };
 
 #define SLOTS                                                                                      \
-    .schemes = "mysql mysqls mariadb", .params = maria_options_params,                             \
+    .promises = promises, .schemes = "mysql mysqls mariadb", .params = maria_options_params,       \
     .engine_size = sizeof(struct my), .open = maria_open, .close = maria_close,                    \
     .forked = maria_forked, .list = sql_inspect_list, .show = sql_inspect_show,                    \
     .cancel = sql_inspect_cancel, .jobs = &jobs, .admin = &admin, .history = &sql_history

@@ -24,6 +24,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/url.h"
 #include "engines/postgres/pg.h"
@@ -53,7 +54,25 @@ static void dispose(struct pg *pg)
     postgres_options_free(&pg->options);
 }
 
-extern const struct engine_class postgres_table_class, postgres_shedlock_class, postgres_row_class;
+extern const struct engine_class postgres_class, postgres_table_class, postgres_shedlock_class,
+    postgres_row_class;
+
+static bool has_param(const struct url *url, const char *key, const char *value)
+{
+    const char *given = url_param(url, key);
+    return given && strcmp(given, value) == 0;
+}
+
+/* Without asking the server. */
+static const struct stile_caps *promises(const struct url *url)
+{
+    if (has_param(url, "mode", "row"))
+        return &postgres_row_class.caps;
+    if (!has_param(url, "mode", "table"))
+        return &postgres_class.caps;
+    return has_param(url, "dialect", "shedlock") ? &postgres_shedlock_class.caps
+                                                 : &postgres_table_class.caps;
+}
 
 static void promise(struct pg *pg)
 {
@@ -172,7 +191,7 @@ static const struct engine_admin admin = {
 };
 
 #define SLOTS                                                                                      \
-    .schemes = "postgres postgresql", .params = postgres_options_params,                           \
+    .promises = promises, .schemes = "postgres postgresql", .params = postgres_options_params,     \
     .engine_size = sizeof(struct pg), .open = postgres_open, .close = postgres_close,              \
     .forked = postgres_forked, .list = sql_inspect_list, .show = sql_inspect_show,                 \
     .cancel = sql_inspect_cancel, .jobs = &jobs, .admin = &admin, .history = &sql_history

@@ -117,13 +117,31 @@ static enum stile_status check_nodes(const struct redlock *redlock, struct stile
     return STILE_OK;
 }
 
-static void drop_token_caps(struct engine *engine)
+#define PROMISES                                                                                   \
+    .engine = "redlock", .modes = 1u << STILE_EXCLUSIVE, .lease = STILE_LEASE_CLAIM,               \
+    .fifo = false, .hold_at_least = true, .lock_delay = true, .detached = true,                    \
+    .survives = "a holder's crash: free after its TTL; the loss of any minority of nodes"
+
+#define FENCE "one more than the highest fence of a majority, accepted by a majority"
+#define FENCED_CONDITION                                                                           \
+    "nodes that keep their data (appendonly yes, appendfsync always); one that "                   \
+    "forgot does not count until it is adopted (stile doctor --adopt)"
+
+extern const struct engine_class redlock_class;
+
+static const struct stile_caps unfenced = {
+    PROMISES,
+    .token = false,
+    .token_is = "none: the URL has fence=off; without that, every grant has a token",
+    .condition = "most nodes neither forget nor stop, and clocks do not jump; without a fence a "
+                 "late holder cannot be distinguished from the present one",
+};
+
+static const struct stile_caps *promises(const struct url *url)
 {
-    engine->caps.token = false;
-    engine->caps.token_is = "none: the URL has fence=off; without that, every grant has a token";
-    engine->caps.condition =
-        "most nodes neither forget nor stop, and clocks do not jump; without a fence a late "
-        "holder cannot be distinguished from the present one";
+    bool fenced = true;
+    (void)url_param_bool(&fenced, url, "fence", NULL);
+    return fenced ? &redlock_class.caps : &unfenced;
 }
 
 /* The nodes that open() did not wait for. */
@@ -145,7 +163,7 @@ static void finish(struct redlock *redlock, const struct stile_error *err)
     } else {
         end_opening(redlock);
         if (!redlock->fenced)
-            drop_token_caps(engine);
+            engine->caps = unfenced;
         check_the_rest(redlock);
     }
     engine->events->opened(engine, err);
@@ -319,22 +337,8 @@ static const struct engine_history history = {
 const struct engine_class redlock_class = {
     .schemes = "redlock redlocks",
     .params = redlock_params,
-    .caps =
-        {
-            .engine = "redlock",
-            .modes = 1u << STILE_EXCLUSIVE,
-            .lease = STILE_LEASE_CLAIM,
-            .fifo = false,
-            .token = true,
-            .hold_at_least = true,
-            .lock_delay = true,
-            .detached = true,
-            .token_is = "one more than the highest fence of a majority, accepted by a majority",
-            .survives = "a holder's crash: free after its TTL; the loss of any minority of nodes",
-            .condition =
-                "nodes that keep their data (appendonly yes, appendfsync always); one that "
-                "forgot does not count until it is adopted (stile doctor --adopt)",
-        },
+    .caps = {PROMISES, .token = true, .token_is = FENCE, .condition = FENCED_CONDITION},
+    .promises = promises,
     .apart = true,
     .in_flight = IN_FLIGHT_MAX,
     .engine_size = sizeof(struct redlock),
