@@ -316,9 +316,10 @@ STILE_API enum stile_status stile_lock_lost_reason(struct stile_lock *lock,
 
 /* Keep a record for `stile show`: which process had the lock, from when, until when and with what
  * result. It outlives the lock and its holder. Both return at once; stile_client_close() waits for
- * the answers. Call start once it is held, and end before the release (exit_code -1: none). A
- * holder that was paused and comes late does not overwrite the record of a later one. What the
- * engine keeps is bounded: an old record may be gone. UNSUPPORTED: this engine keeps none. */
+ * the answers, a second at most. Call start once it is held, and end before the release, with an
+ * exit code from 0 to 255, or -1: none. A holder that was paused and comes late does not overwrite
+ * the record of a later one. What the engine keeps is bounded: an old record may be gone.
+ * UNSUPPORTED: this engine keeps none. */
 STILE_API enum stile_status stile_lock_record_start(struct stile_lock *lock,
                                                     struct stile_error *err);
 STILE_API enum stile_status stile_lock_record_end(struct stile_lock *lock, int exit_code,

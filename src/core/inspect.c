@@ -96,7 +96,8 @@ void inspect_info(struct query *query, const struct stile_info *info)
 void inspect_record(struct query *query, const char *text, size_t len)
 {
     struct inspection *inspection = query->core;
-    if (len > RECORD_MAX)
+    inspection->record[0] = '\0';
+    if (len > RECORD_MAX || memchr(text, '\0', len))
         return; /* not one of ours */
     memcpy(inspection->record, text, len);
     inspection->record[len] = '\0';

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/container.h"
+#include "core/record.h"
 
 /* A withdrawal or release has a deadline of its own, never the caller's expired one. */
 #define RELEASE_PATIENCE_NS (3 * NS_PER_SEC)
@@ -128,6 +129,7 @@ void lock_destroy(struct stile_lock *lock)
         client->locks = lock->all_next;
     if (lock->all_next)
         lock->all_next->all_before = lock->all_before;
+    record_lock_freed(lock);
     leave_admission(lock);
     loop_disarm(client->loop, &lock->timer);
     loop_unreserve(client->loop, 1);
@@ -870,6 +872,7 @@ void lock_granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_
         policy_resume(&lock->policy, ttl_ns);
     move_to(lock, HELD);
     lock->token = token;
+    lock->record_from_ms = 0;
     LOCK_LOG(lock, STILE_LOG_DEBUG, "granted, token %llu", (unsigned long long)token);
     lease_start(lock, sent_ns, ttl_ns);
     lock_complete(lock, STILE_OK, NULL);

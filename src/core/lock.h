@@ -99,7 +99,8 @@ struct stile_lock {
     bool in_leases;
     struct stile_lock *lease_next, *lease_before;
 
-    int64_t record_from_ms; /* Unix time of stile_lock_record_start(); 0: not called */
+    int64_t record_from_ms;      /* Unix time of stile_lock_record_start(); 0: not called */
+    struct record_write *record; /* what the engine has not answered, or NULL */
 
     /* lost */
     int lost_fd; /* -1: not asked for */

@@ -470,6 +470,8 @@ enum stile_status stile_lock_lost_reason(struct stile_lock *lock, struct stile_e
     enum stile_status status = enter(lock, err);
     if (status)
         return status;
+    if (lock->state == HELD && !lease_is_valid(lock))
+        lock_lost_at_deadline(lock);
     if (lock_is_lost(lock)) {
         status = error_set(err, STILE_LOST, 0, "%s", stile_status_text(STILE_LOST));
         if (lock->reason && err) {

@@ -17,6 +17,8 @@
 /* How long closing waits for the engine to answer the last releases: longer than lock.c waits for
  * each of them. */
 #define CLOSE_PATIENCE_NS (4 * NS_PER_SEC)
+/* ... and the last records, which are information: a program's end must not hang on them. */
+#define RECORD_PATIENCE_NS NS_PER_SEC
 /* The leases' tick, and the patience of a close. */
 #define CLIENT_TIMERS 2
 
@@ -302,7 +304,7 @@ static void wake_up(struct timer *timer)
 /* A lock whose release was given up has been waited for already. */
 static bool anything_to_wait_for(const struct stile_client *client)
 {
-    if (client->job_calls || client->records)
+    if (client->job_calls)
         return true;
     for (const struct stile_lock *lock = client->locks; lock; lock = lock->all_next) {
         if (!lock->given_up || lock->op || lock->uses)
@@ -318,6 +320,12 @@ static uint64_t patience_ends(const struct stile_client *client, uint64_t start_
     return queue_ns > start_ns + CLOSE_PATIENCE_NS ? queue_ns : start_ns + CLOSE_PATIENCE_NS;
 }
 
+static void step_until(struct stile_client *client, struct timer *patience, uint64_t until)
+{
+    loop_arm(client->loop, patience, until);
+    drive_step(client);
+}
+
 /* Gives every lock back and waits until the engine has answered, or has been silent too long. */
 static void release_all(struct stile_client *client)
 {
@@ -331,10 +339,11 @@ static void release_all(struct stile_client *client)
     inspect_cancel_all(client);
     job_call_cancel_all(client);
     while (anything_to_wait_for(client) &&
-           loop_now(client->loop) < (until = patience_ends(client, start))) {
-        loop_arm(client->loop, &patience, until);
-        drive_step(client);
-    }
+           loop_now(client->loop) < (until = patience_ends(client, start)))
+        step_until(client, &patience, until);
+    until = start + RECORD_PATIENCE_NS;
+    while (client->records && loop_now(client->loop) < until)
+        step_until(client, &patience, until);
     loop_disarm(client->loop, &patience);
 }
 

@@ -3,8 +3,8 @@
  *     1 TOKEN FROM UNTIL EXIT PID HOST COMMAND
  *
  * which people can read with their server's own tools, too. The times are Unix milliseconds. The
- * command comes last, since it may have spaces. The engine keeps the line with the largest token,
- * or the latest start where there are no tokens. */
+ * command comes last, since it may have spaces. EXIT is -1 if there is none. The engine keeps the
+ * line with the largest token, or the latest start where there are no tokens. */
 #include "core/record.h"
 
 #include <inttypes.h>
@@ -21,47 +21,82 @@
 #define RECORD_VERSION "1"
 #define RECORD_FORMAT  RECORD_VERSION " %" PRIu64 " %" PRId64 " %" PRId64 " %d %" PRId64 " %s %s"
 
-/* One write that the engine has not answered. */
+/* One write that the engine has not answered. A lock has one at a time: an end that overtook its
+ * start on the way would be overwritten by it. */
 struct record_write {
     struct question q;
     struct stile_client *client;
+    struct stile_lock *lock; /* NULL: it was freed */
     struct record_write *next, **link;
     char name[STILE_NAME_MAX + 1];
     char text[RECORD_MAX + 1];
+    char later[RECORD_MAX + 1]; /* to be written after the answer; "": nothing */
+    uint64_t later_token;
+    struct task task; /* writes it: not from inside the engine's answer */
 };
 
 /* ---- the text ---- */
 
-static bool read_number(int64_t *number, char **at)
+/* Nothing but digits: strtoull() would take spaces, signs and what is too large, too. */
+static bool read_number(uint64_t *number, char **at, uint64_t max)
 {
-    char *end;
-    *number = strtoll(*at, &end, 10);
-    if (end == *at || *end != ' ')
+    const char *start = *at;
+    *number = 0;
+    for (; **at >= '0' && **at <= '9'; ++*at) {
+        uint64_t digit = (uint64_t)(**at - '0');
+        if (*number > (max - digit) / 10)
+            return false;
+        *number = *number * 10 + digit;
+    }
+    if (*at == start || **at != ' ')
         return false;
-    *at = end + 1;
+    ++*at;
     return true;
 }
 
-static bool read_token(uint64_t *token, char **at)
+static bool read_signed(int64_t *number, char **at)
 {
-    char *end;
-    *token = strtoull(*at, &end, 10);
-    if (end == *at || *end != ' ')
+    uint64_t value;
+    if (!read_number(&value, at, INT64_MAX))
         return false;
-    *at = end + 1;
+    *number = (int64_t)value;
     return true;
+}
+
+static bool read_exit_code(int *code, char **at)
+{
+    uint64_t value;
+    *code = -1;
+    if (strncmp(*at, "-1 ", 3) == 0) {
+        *at += 3;
+        return true;
+    }
+    if (!read_number(&value, at, 255))
+        return false;
+    *code = (int)value;
+    return true;
+}
+
+/* Others can write to the server, too, and this is printed on terminals. */
+static bool has_control_characters(const char *text)
+{
+    for (; *text; text++) {
+        if ((unsigned char)*text < ' ' || *text == 127)
+            return true;
+    }
+    return false;
 }
 
 bool record_read(struct stile_last_holder *last, char *text)
 {
-    int64_t exit_code;
-    char *at = text + strlen(RECORD_VERSION " ");
+    size_t version = strlen(RECORD_VERSION " ");
     *last = (struct stile_last_holder){0};
-    if (strncmp(text, RECORD_VERSION " ", strlen(RECORD_VERSION " ")) != 0)
+    if (strncmp(text, RECORD_VERSION " ", version) != 0 || has_control_characters(text))
         return false;
-    if (!read_token(&last->token, &at) || !read_number(&last->from_ms, &at) ||
-        !read_number(&last->until_ms, &at) || !read_number(&exit_code, &at) ||
-        !read_number(&last->pid, &at))
+    char *at = text + version;
+    if (!read_number(&last->token, &at, UINT64_MAX) || !read_signed(&last->from_ms, &at) ||
+        !read_signed(&last->until_ms, &at) || !read_exit_code(&last->exit_code, &at) ||
+        !read_signed(&last->pid, &at))
         return false;
     char *space = strchr(at, ' ');
     if (!space)
@@ -69,7 +104,6 @@ bool record_read(struct stile_last_holder *last, char *text)
     *space = '\0';
     last->host = at;
     last->command = space + 1;
-    last->exit_code = exit_code >= 0 && exit_code <= 255 ? (int)exit_code : -1;
     return true;
 }
 
@@ -94,10 +128,18 @@ static void write_text(char text[RECORD_MAX + 1], const struct stile_lock *lock,
 
 static void forget(struct record_write *write)
 {
+    if (write->lock)
+        write->lock->record = NULL;
+    loop_forget(write->client->loop, &write->task);
     *write->link = write->next;
     if (write->next)
         write->next->link = write->link;
     free(write);
+}
+
+static void ask(struct record_write *write)
+{
+    question_ask(&write->q, write->client->engine->class->history->record);
 }
 
 /* It is for people to read: a record that could not be stored is no reason to disturb a holder. */
@@ -107,7 +149,25 @@ static void on_answered(struct question *q)
     if (q->error.status)
         CLIENT_LOG(write->client, STILE_LOG_INFO, "'%s': not recorded for `stile show`: %s",
                    write->name, q->error.message);
-    forget(write);
+    if (write->later[0])
+        loop_soon(write->client->loop, &write->task);
+    else
+        forget(write);
+}
+
+static void on_task(struct task *task)
+{
+    struct record_write *write = container_of(task, struct record_write, task);
+    strcpy(write->text, write->later);
+    write->later[0] = '\0';
+    write->q.query.token = write->later_token;
+    ask(write);
+}
+
+void record_lock_freed(struct stile_lock *lock)
+{
+    if (lock->record)
+        lock->record->lock = NULL;
 }
 
 void record_cancel_all(struct stile_client *client)
@@ -118,26 +178,46 @@ void record_cancel_all(struct stile_client *client)
     }
 }
 
-static enum stile_status store(struct stile_lock *lock, int64_t until_ms, int exit_code,
-                               struct stile_error *err)
+/* NULL: out of memory. */
+static struct record_write *write_new(struct stile_lock *lock)
 {
     struct stile_client *client = lock->client;
     struct record_write *write = malloc(sizeof *write);
     if (!write)
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
+        return NULL;
     write->client = client;
+    write->lock = lock;
     write->next = client->records;
     write->link = &client->records;
     if (write->next)
         write->next->link = &write->next;
     client->records = write;
     strcpy(write->name, lock->claim->name);
-    write_text(write->text, lock, until_ms, exit_code);
+    write->later[0] = '\0';
+    write->task = (struct task){.fn = on_task};
     question_init(&write->q, client, write->name);
     write->q.answered = on_answered;
     write->q.query.record = write->text;
-    write->q.query.token = lock->token ? lock->token : (uint64_t)lock->record_from_ms;
-    question_ask(&write->q, client->engine->class->history->record);
+    lock->record = write;
+    return write;
+}
+
+static enum stile_status store(struct stile_lock *lock, int64_t until_ms, int exit_code,
+                               struct stile_error *err)
+{
+    uint64_t token = lock->token ? lock->token : (uint64_t)lock->record_from_ms;
+    struct record_write *write = lock->record;
+    if (write) {
+        write_text(write->later, lock, until_ms, exit_code);
+        write->later_token = token;
+        return STILE_OK;
+    }
+    write = write_new(lock);
+    if (!write)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    write_text(write->text, lock, until_ms, exit_code);
+    write->q.query.token = token;
+    ask(write); /* may be answered inside, and gone */
     return STILE_OK;
 }
 
@@ -154,6 +234,7 @@ enum stile_status record_end(struct stile_lock *lock, int exit_code, struct stil
     if (!lock->record_from_ms)
         return error_set(err, STILE_MISUSE, 0, "its start was not recorded");
     enum stile_status status = store(lock, wall_clock_ms(), exit_code, err);
-    lock->record_from_ms = 0;
+    if (!status)
+        lock->record_from_ms = 0;
     return status;
 }

@@ -117,6 +117,7 @@ static void take(struct inspection *inspection, const struct stile_info *info)
 static void show(struct name_watch *watch)
 {
     watch->changed = false;
+    watch->i.record[0] = '\0'; /* of a show that failed behind it */
     loop_forget(loop_of(watch), &watch->task);
     loop_disarm(loop_of(watch), &watch->look);
     question_ask(&watch->i.q, engine_of(watch)->show);

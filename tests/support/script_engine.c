@@ -352,6 +352,8 @@ static const struct engine_push push = {.watch = script_watch, .unwatch = script
 static const struct engine_detached detached = {.resume = resume, .owner = owner};
 static const struct engine_admin admin = {.examine = script_examine, .adopt = script_adopt};
 
+static const struct engine_history history = {.record = script_store};
+
 #define CLASS(lease_, apart_, detached_)                                                           \
     {                                                                                              \
         .schemes = "test", .params = params,                                                       \
@@ -371,7 +373,7 @@ static const struct engine_admin admin = {.examine = script_examine, .adopt = sc
         .forked = script_forked, .claim = claim, .release = release,                               \
         .renew = (lease_) == STILE_LEASE_PROCESS ? NULL : renew, .list = script_list,              \
         .show = script_show, .break_ = script_break, .cancel = script_cancel, .push = &push,       \
-        .detached = (detached_) ? &detached : NULL, .admin = &admin                                \
+        .detached = (detached_) ? &detached : NULL, .admin = &admin, .history = &history           \
     }
 
 #define CLASSES(lease_)                                                                            \

@@ -20,6 +20,7 @@ enum script_call {
     SCRIPT_RELEASE,
     SCRIPT_RENEW,
     SCRIPT_QUERY, /* list, show, watch, break, examine, adopt */
+    SCRIPT_RECORD,
     SCRIPT_CALLS,
 };
 

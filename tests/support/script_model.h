@@ -49,6 +49,8 @@ struct place {
     uint64_t ghost_until_ns; /* nobody's, and not to be had before that */
     struct timer timer;
     struct watcher *watchers;
+    char record[1024]; /* of its last holder; "": none */
+    uint64_t record_token;
 };
 
 #define MODEL_BUCKETS 4096

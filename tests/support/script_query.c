@@ -86,6 +86,8 @@ static void answer_show(struct letter *letter)
         return;
     }
     model_settle(place);
+    if (place->record[0])
+        letter_events(letter)->record(letter->query, place->record, strlen(place->record));
     give_info(letter->query, letter_events(letter), place);
     finish(letter, STILE_OK);
 }
@@ -144,28 +146,35 @@ static void arrive_break(struct letter *letter)
     with_state(letter, answer_break);
 }
 
-static struct letter query_letter(struct engine *engine, struct query *query, const char *verb)
+static struct letter query_letter(struct engine *engine, struct query *query, const char *verb,
+                                  enum script_call call)
 {
     struct script_engine *script_engine = (struct script_engine *)engine;
-    struct script_event *event = script_record(script_engine, SCRIPT_QUERY, verb);
+    struct script_event *event = script_record(script_engine, call, verb);
 
     (void)snprintf(event->name, sizeof(event->name), "%s", query->name);
     event->token = query->token;
     return (struct letter){.of = script_engine,
                            .script = script_engine->script,
-                           .call = SCRIPT_QUERY,
-                           .rule = wire_rule(script_engine->script, SCRIPT_QUERY),
+                           .call = call,
+                           .rule = wire_rule(script_engine->script, call),
                            .query = query};
+}
+
+static void ask_as(struct engine *engine, struct query *query, const char *verb,
+                   enum script_call call, void (*fn)(struct letter *))
+{
+    struct letter letter = query_letter(engine, query, verb, call);
+
+    letter.fn = letter.rule.act == SCRIPT_FAIL ? answer_failure : fn;
+    if (letter.rule.act != SCRIPT_NEVER)
+        wire_back(&letter);
 }
 
 static void ask(struct engine *engine, struct query *query, const char *verb,
                 void (*fn)(struct letter *))
 {
-    struct letter letter = query_letter(engine, query, verb);
-
-    letter.fn = letter.rule.act == SCRIPT_FAIL ? answer_failure : fn;
-    if (letter.rule.act != SCRIPT_NEVER)
-        wire_back(&letter);
+    ask_as(engine, query, verb, SCRIPT_QUERY, fn);
 }
 
 void script_list(struct engine *engine, struct query *query)
@@ -181,6 +190,33 @@ void script_show(struct engine *engine, struct query *query)
 void script_break(struct engine *engine, struct query *query)
 {
     ask(engine, query, "break", arrive_break);
+}
+
+/* ---- records ---- */
+
+static enum stile_status store_record(struct letter *letter)
+{
+    const struct query *query = letter->query;
+    struct place *place = model_place(&letter->script->model, query->name);
+
+    if (!place)
+        return STILE_NOMEM;
+    script_contract(strlen(query->record) < sizeof(place->record), "a record is bounded");
+    if (!place->record[0] || place->record_token <= query->token) {
+        (void)snprintf(place->record, sizeof(place->record), "%s", query->record);
+        place->record_token = query->token;
+    }
+    return STILE_OK;
+}
+
+static void arrive_record(struct letter *letter)
+{
+    finish(letter, store_record(letter));
+}
+
+void script_store(struct engine *engine, struct query *query)
+{
+    ask_as(engine, query, "record", SCRIPT_RECORD, arrive_record);
 }
 
 /* ---- the doctor ---- */
@@ -248,7 +284,7 @@ void script_changed(struct place *place)
 /* In place when it returns. */
 void script_watch(struct engine *engine, struct query *query)
 {
-    struct letter letter = query_letter(engine, query, "watch");
+    struct letter letter = query_letter(engine, query, "watch", SCRIPT_QUERY);
     struct place *place = model_place(&letter.script->model, query->name);
     struct watcher *watcher = place ? calloc(1, sizeof(*watcher)) : NULL;
 

@@ -92,6 +92,7 @@ void script_break(struct engine *engine, struct query *query);
 void script_cancel(struct engine *engine, struct query *query);
 void script_watch(struct engine *engine, struct query *query);
 void script_unwatch(struct engine *engine, struct query *query);
+void script_store(struct engine *engine, struct query *query);
 void script_examine(struct engine *engine, struct query *query);
 void script_adopt(struct engine *engine, struct query *query);
 void script_changed(struct place *place);

@@ -235,6 +235,30 @@ static void ask_everything(struct world *w)
     assert_int_equal(found, status ? 0 : 1);
 }
 
+/* A start or an end that was refused for want of memory can be repeated. */
+static void record_both(struct world *w)
+{
+    struct stile_lock *lock;
+    enum stile_status status;
+
+    if (stile_lock_new(&lock, w->clients[0], "a", NULL, NULL) || stile_lock_acquire(lock, -1, NULL))
+        return;
+    status = stile_lock_record_start(lock, NULL);
+    expect_ok_or_nomem(status);
+    status = stile_lock_record_end(lock, 0, NULL);
+    expect_ok_or_nomem(status);
+    world_pass(w, 0);
+    if (status == STILE_NOMEM && !scarcity.and_all_that_follow)
+        expect_ok_or_nomem(stile_lock_record_end(lock, 0, NULL));
+    assert_true(stile_lock_held(lock));
+}
+
+static void recording(void **state)
+{
+    (void)state;
+    play_both_ways(record_both, 1);
+}
+
 static void asking(void **state)
 {
     (void)state;
@@ -301,7 +325,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opening),        cmocka_unit_test(acquiring), cmocka_unit_test(losing),
         cmocka_unit_test(asynchronously), cmocka_unit_test(asking),    cmocka_unit_test(several),
-        cmocka_unit_test(many),
+        cmocka_unit_test(many),           cmocka_unit_test(recording),
     };
     return cmocka_run_group_tests_name("core_nomem", tests, NULL, NULL);
 }

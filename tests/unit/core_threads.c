@@ -194,6 +194,53 @@ static void it_tells_of_the_loss(void **state)
     sem_destroy(&lost);
 }
 
+/* ---- records ---- */
+
+#define RECORDERS 4
+#define RECORDS   100
+
+static void *record_often(void *data)
+{
+    struct stile_lock *lock = data;
+
+    for (int i = 0; i < RECORDS; i++) {
+        assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+        assert_status(stile_lock_record_start(lock, NULL), OK);
+        assert_status(stile_lock_record_end(lock, i, NULL), OK);
+        assert_status(stile_lock_release(lock, NULL), OK);
+    }
+    return NULL;
+}
+
+static int see_exit_code(const struct stile_info *info, void *data)
+{
+    *(int *)data = info->last ? info->last->exit_code : -2;
+    return 0;
+}
+
+/* The answers come on any thread; the last record of each name stays. */
+static void many_threads_record(void **state)
+{
+    pthread_t threads[RECORDERS];
+    int code = -1;
+
+    (void)state;
+    for (int i = 0; i < RECORDERS; i++) {
+        char name[2] = {(char)('a' + i), 0};
+        struct stile_lock *lock = make_lock(it.client, name, NULL);
+        assert_int_equal(pthread_create(&threads[i], NULL, record_often, lock), 0);
+    }
+    for (int i = 0; i < RECORDERS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (int i = 0; i < RECORDERS; i++) {
+        char name[2] = {(char)('a' + i), 0};
+        for (int tries = 0; code != RECORDS - 1 && tries < 1000000; tries++)
+            assert_status(stile_show(it.client, name, see_exit_code, &code, NULL), OK);
+        assert_int_equal(code, RECORDS - 1);
+        code = -1;
+    }
+}
+
 #define IN_CLIENT(test) cmocka_unit_test_setup_teardown(test, threads_open, threads_close)
 
 int main(void)
@@ -207,6 +254,7 @@ int main(void)
         IN_CLIENT(it_renews_while_nobody_calls),
         IN_CLIENT(it_takes_over_when_leader_and_follower_leave_together),
         IN_CLIENT(it_tells_of_the_loss),
+        IN_CLIENT(many_threads_record),
     };
     return cmocka_run_group_tests_name("core_threads", tests, NULL, NULL);
 }
