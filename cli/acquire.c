@@ -70,6 +70,7 @@ static int take(struct stile_client *client, struct stile_lock *lock, struct loo
     enum stile_status status = grant_wait(&grant);
     if (status != STILE_OK)
         return not_granted(&grant, options, status);
+    stile_lock_record_start(lock, NULL); /* for stile show; its answer comes while we print */
     int code = print_claim(lock, options->given & OPT_JSON);
     /* The owner value was not printed, so no script could ever release the lock. */
     if (code != 0) {

@@ -199,6 +199,10 @@ const char *info_age(char out[DURATION_TEXT_MAX], const struct stile_claim_info 
 void info_json(struct json *json, const char *key, const struct stile_info *info);
 /* The same without the brackets around it. */
 void info_json_members(struct json *json, const struct stile_info *info);
+/* The member "last"; null without one. */
+void info_json_last(struct json *json, const struct stile_last_holder *last);
+/* One line: which process, from when to when, with what result. */
+void info_print_last(const struct stile_last_holder *last);
 
 /* ---- say.c ---- */
 

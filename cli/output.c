@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cli.h"
 
@@ -273,13 +274,22 @@ const char *info_age(char out[DURATION_TEXT_MAX], const struct stile_claim_info 
     return claim->age_ms < 0 ? "" : duration_format(out, claim->age_ms);
 }
 
+static int kept_text(char **text, const struct stile_claim_info *claim)
+{
+    char left[DURATION_TEXT_MAX];
+    duration_format(left, claim->expires_ms);
+    if (claim->pid == 0)
+        return asprintf(text, "nobody, kept for %s more", left);
+    return asprintf(text, "nobody, kept for %s more by %" PRId64 "@%s%s%s", left, claim->pid,
+                    claim->host, claim->command[0] != '\0' ? " " : "", claim->command);
+}
+
 char *info_holder(const struct stile_claim_info *claim)
 {
     char *text = NULL;
     int len;
     if (claim->ghost) {
-        char left[DURATION_TEXT_MAX];
-        len = asprintf(&text, "nobody, kept for %s more", duration_format(left, claim->expires_ms));
+        len = kept_text(&text, claim);
     } else if (claim->pid != 0) {
         len = asprintf(&text, "%" PRId64 "@%s %s%s%s", claim->pid, claim->host, claim->command,
                        claim->proclaimed[0] != '\0' ? " as " : "", claim->proclaimed);
@@ -313,6 +323,69 @@ static void claim_json(struct json *json, const struct stile_claim_info *claim)
     json_text(json, "command", claim->command);
     json_text(json, "proclaimed", claim->proclaimed);
     json_close(json, '}');
+}
+
+/* ---- the last holder ---- */
+
+static void json_time(struct json *json, const char *key, int64_t ms)
+{
+    if (ms > 0)
+        json_int(json, key, ms);
+    else
+        json_null(json, key);
+}
+
+void info_json_last(struct json *json, const struct stile_last_holder *last)
+{
+    if (last == NULL) {
+        json_null(json, "last");
+        return;
+    }
+    json_open(json, "last", '{');
+    json_text(json, "host", last->host);
+    json_int(json, "pid", last->pid);
+    json_text(json, "command", last->command);
+    if (last->token != 0)
+        json_uint(json, "token", last->token);
+    json_time(json, "from_ms", last->from_ms);
+    json_time(json, "until_ms", last->until_ms);
+    if (last->exit_code >= 0)
+        json_int(json, "exit_code", last->exit_code);
+    else
+        json_null(json, "exit_code");
+    json_close(json, '}');
+}
+
+#define TIME_TEXT_MAX 64
+
+/* Unix milliseconds as local time; "?" where no calendar has them. Of the same day as `day`: the
+ * time alone. */
+static const char *time_text(char text[TIME_TEXT_MAX], int64_t ms, int64_t day)
+{
+    time_t seconds = (time_t)(ms / 1000), other = (time_t)(day / 1000);
+    struct tm tm, day_tm;
+    if (localtime_r(&seconds, &tm) == NULL || localtime_r(&other, &day_tm) == NULL)
+        return "?";
+    bool same = day != 0 && tm.tm_year == day_tm.tm_year && tm.tm_yday == day_tm.tm_yday;
+    bool fits = strftime(text, TIME_TEXT_MAX, same ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &tm) > 0;
+    return fits ? text : "?";
+}
+
+void info_print_last(const struct stile_last_holder *last)
+{
+    char from[TIME_TEXT_MAX], until[TIME_TEXT_MAX];
+    char *host = text_escape(last->host), *command = text_escape(last->command);
+    printf("last: %s pid %" PRId64 " (%s), %s", host, last->pid, command,
+           time_text(from, last->from_ms, 0));
+    if (last->until_ms == 0)
+        printf(", end not recorded");
+    else
+        printf(" to %s", time_text(until, last->until_ms, last->from_ms));
+    if (last->exit_code >= 0)
+        printf(", exit %d", last->exit_code);
+    putchar('\n');
+    free(host);
+    free(command);
 }
 
 void info_json_members(struct json *json, const struct stile_info *info)

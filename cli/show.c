@@ -1,6 +1,7 @@
 /* stile show: holders and queue of one name, one row each. */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli.h"
 
@@ -36,6 +37,20 @@ static bool any_proclaims(const struct stile_info *info)
     return false;
 }
 
+/* Its row says it all. */
+static bool is_holder(const struct stile_info *info, const struct stile_last_holder *last)
+{
+    for (size_t i = 0; i < info->holders; i++) {
+        const struct stile_claim_info *claim = &info->claims[i];
+        bool same = last->token != 0
+                        ? claim->token == last->token
+                        : claim->pid == last->pid && strcmp(claim->host, last->host) == 0;
+        if (same && !claim->ghost)
+            return true;
+    }
+    return false;
+}
+
 static int print_table(const struct stile_info *info, void *data)
 {
     static const char *const plain[] = {"STATE", "MODE", "TOKEN",   "SINCE", "EXPIRES",
@@ -51,6 +66,8 @@ static int print_table(const struct stile_info *info, void *data)
             printf("; later tokens are larger than %" PRIu64, info->token);
         putchar('\n');
         free(name);
+        if (info->last != NULL)
+            info_print_last(info->last);
         return 0;
     }
     struct table table;
@@ -58,6 +75,8 @@ static int print_table(const struct stile_info *info, void *data)
     for (size_t i = 0; i < info->holders + info->waiters; i++)
         add_row(&table, &info->claims[i], proclaims);
     table_finish(&table, stdout);
+    if (info->last != NULL && !is_holder(info, info->last))
+        info_print_last(info->last);
     return 0;
 }
 
@@ -65,7 +84,10 @@ static int print_json(const struct stile_info *info, void *data)
 {
     (void)data;
     struct json json = {.out = stdout};
-    info_json(&json, NULL, info);
+    json_open(&json, NULL, '{');
+    info_json_members(&json, info);
+    info_json_last(&json, info->last);
+    json_close(&json, '}');
     putchar('\n');
     return 0;
 }
@@ -93,6 +115,7 @@ const struct verb verb_show = {
     .usage = "[-e URL] [--json] NAME",
     .about =
         "Shows the holders and the waiters of NAME in queue order. SINCE: how long ago the claim\n"
-        "was granted or made. EXPIRES: how long it lasts without a renewal.",
+        "was granted or made. EXPIRES: how long it lasts without a renewal. last: the holder that\n"
+        "stile run or stile acquire recorded last, also of a free name.",
     .run = show,
 };

@@ -107,14 +107,14 @@ struct warden {
 
 /* ---- the lease ---- */
 
-/* The shortest of all locks; 0: one is lost. *name, which may be NULL: its name. */
-static int64_t remaining_ms(const struct warden *w, const char **name)
+/* The shortest of all locks; 0: one is lost. *lock, which may be NULL: that one. */
+static int64_t remaining_ms(const struct warden *w, struct stile_lock **lock)
 {
     int64_t least = INT64_MAX;
     for (size_t i = 0; i < w->n; i++) {
         int64_t left = stile_lock_remaining_ms(w->locks[i]);
-        if (left <= least && name != NULL)
-            *name = stile_lock_name(w->locks[i]);
+        if (left <= least && lock != NULL)
+            *lock = w->locks[i];
         if (left < least)
             least = left;
     }
@@ -136,19 +136,27 @@ static void begin_stop(struct warden *w, int64_t patience_ms)
     ending_hasten(&w->ending, patience_ms);
 }
 
+static void tell_loss(struct stile_lock *lock)
+{
+    struct stile_error err = {0};
+    stile_lock_lost_reason(lock, &err);
+    say("%s: the lock is lost%s%s; stopping the command", stile_lock_name(lock),
+        err.message[0] != '\0' ? ": " : "", err.message);
+}
+
 static void check_lease(struct warden *w)
 {
-    const char *name = "";
-    int64_t left = remaining_ms(w, &name);
+    struct stile_lock *lock = w->locks[0];
+    int64_t left = remaining_ms(w, &lock);
     if (w->lost && left == 0) {
         ending_hasten(&w->ending, LOST_GRACE_MS);
     } else if (!w->lost && left == 0) {
-        say("%s: the lock is lost; stopping the command", name);
+        tell_loss(lock);
         begin_stop(w, LOST_GRACE_MS);
     } else if (!w->lost && left != STILE_NO_DEADLINE && left <= w->grace_ms) {
         say("%s: not renewed, the lease ends in %" PRId64
             " ms; stopping the command before it does",
-            name, left);
+            stile_lock_name(lock), left);
         begin_stop(w, left / 2);
     }
 }
@@ -285,6 +293,21 @@ static int code_of(const struct warden *w)
     return WEXITSTATUS(w->status);
 }
 
+/* Sent without waiting for an answer, once the command runs. An engine that keeps no records, or
+ * can't be reached, is no reason to stop it. */
+static void record_start(const struct warden *w)
+{
+    for (size_t i = 0; i < w->n; i++)
+        stile_lock_record_start(w->locks[i], NULL);
+}
+
+static void record_end(const struct warden *w)
+{
+    int code = WIFSIGNALED(w->status) ? 128 + WTERMSIG(w->status) : WEXITSTATUS(w->status);
+    for (size_t i = 0; i < w->n; i++)
+        stile_lock_record_end(w->locks[i], code, NULL);
+}
+
 static int start(struct warden *w)
 {
     char **environment = child_environment(w->options, w->locks, w->n, w->first);
@@ -303,7 +326,9 @@ static int start(struct warden *w)
         return EXIT_CANNOT_EXEC;
     }
     w->running = true;
+    record_start(w);
     watch_over(w);
+    record_end(w);
     return code_of(w);
 }
 

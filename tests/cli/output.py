@@ -252,7 +252,8 @@ def show_tells_holder_and_queue(t):
     t.release(held)
     for number, waiter in enumerate(waiters):
         expect((waiter.wait(), waiter.line()), (0, "waiter %d" % number))
-    assert re.fullmatch(r"x is free; later tokens are larger than \d+\n", t.stile("show", "x").stdout)
+    assert re.fullmatch(r"x is free; later tokens are larger than \d+\nlast: .* \(echo\), .*, exit 0\n",
+                        t.stile("show", "x").stdout)
 
 
 def watch_prints_every_change(t):

@@ -194,6 +194,48 @@ static void test_late_records_stay_in_order(void **state)
     check_holder(&last, pid, second, 0);
 }
 
+/* ---- names that are kept ---- */
+
+struct left_by {
+    struct scene *scene;
+    pid_t pid;
+    unsigned ghosts;
+};
+
+/* As in check_holder() of inspect.c: what is said must be right. */
+static int check_ghost(const struct stile_info *info, void *data)
+{
+    struct left_by *by = data;
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    for (size_t i = 0; i < info->holders; i++) {
+        const struct stile_claim_info *c = &info->claims[i];
+        assert_true(c->ghost);
+        assert_true(c->pid == by->pid || (c->pid == 0 && !ends_with_process(by->scene)));
+        assert_true(strcmp(c->host, host) == 0 || (!*c->host && !ends_with_process(by->scene)));
+        by->ghosts++;
+    }
+    return 0;
+}
+
+static void test_kept_name_tells_who_left_it(void **state)
+{
+    struct scene *s = *state;
+    struct left_by by = {.scene = s};
+    if (!has_hold(s))
+        return;
+    struct peer *peer = peer_start(s, s->name, STILE_OPTIONS(.hold_at_least_ms = 3600000));
+    by.pid = peer->pid;
+    peer_acquire(peer);
+    peer_release(peer);
+    peer_end(s, peer);
+    check_ok(stile_show(s->client, s->name, check_ghost, &by, &why));
+    assert_int_equal(by.ghosts, 1);
+    check_ok(stile_list(s->client, s->name, check_ghost, &by, &why));
+    assert_int_equal(by.ghosts, 2);
+    check_ok(stile_break(s->client, s->name, 0, &why));
+}
+
 /* ---- bytes ---- */
 
 static void test_names_of_records(void **state)
@@ -284,6 +326,7 @@ SUITE_PART(history,
     SCENE_TEST(test_holder_that_was_killed_has_no_end),
     SCENE_TEST(test_holders_are_recorded_in_order),
     SCENE_TEST(test_late_records_stay_in_order),
+    SCENE_TEST(test_kept_name_tells_who_left_it),
     SCENE_TEST(test_names_of_records),
     SCENE_TEST(test_labels_of_records),
     SCENE_TEST(test_record_of_what_is_not_held))

@@ -153,14 +153,14 @@ struct claim_cell {
     };
     uint64_t token;
     uint64_t since_ns; /* enqueued, later granted */
-    uint32_t id;       /* the session's own number for it */
+    uint32_t id;       /* the session's own number for it; of a ghost with has_pid: its pid */
     uint32_t prev, next;
     uint32_t name;
     uint32_t slots;
     uint32_t hold_ms, delay_ms;
     uint8_t mode;
     uint8_t state;
-    uint8_t unused;
+    uint8_t has_pid; /* unset in what earlier versions have left */
     uint8_t kind;
 };
 

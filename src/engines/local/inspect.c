@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/name.h"
+#include "base/self.h"
 #include "engines/local/liveness.h"
 #include "engines/local/local.h"
 
@@ -33,6 +34,7 @@ struct snapshot {
     struct snapshot_session *sessions; /* by id */
     size_t n_sessions;
     uint64_t now_ns;
+    char host[SELF_HOST_MAX + 1]; /* ours, and that of ghosts: it is one machine */
 };
 
 #define SESSIONS_PER_TX 32
@@ -262,6 +264,7 @@ static enum stile_status snapshot_list(struct snapshot *snapshot, struct local *
 {
     struct choice choice = {.prefix = prefix, .len = len};
     *snapshot = (struct snapshot){.now_ns = local_now(local)};
+    self_host(snapshot->host);
     enum stile_status status = copy_all(snapshot, &local->env->store, &choice, err);
     if (!status)
         status = copy_sessions(snapshot, local, err);
@@ -291,6 +294,7 @@ static enum stile_status snapshot_show(struct snapshot *snapshot, struct local *
                                        const char *name, size_t len, struct stile_error *err)
 {
     *snapshot = (struct snapshot){.now_ns = local_now(local)};
+    self_host(snapshot->host);
     enum stile_status status = copy_one(snapshot, &local->env->store, name, len, err);
     if (!status)
         status = copy_sessions(snapshot, local, err);
@@ -322,6 +326,7 @@ static struct stile_claim_info describe(const struct snapshot *snapshot,
     bool ghost = claim->state == CLAIM_GHOST;
     const struct snapshot_session *session =
         ghost ? NULL : snapshot_session(snapshot, claim->session);
+    bool left = ghost && claim->has_pid; /* the process that left it is known */
     return (struct stile_claim_info){
         .held = claim_is_held(claim),
         .ghost = ghost,
@@ -329,8 +334,12 @@ static struct stile_claim_info describe(const struct snapshot *snapshot,
         .token = claim->token,
         .age_ms = ms_between(claim->since_ns, snapshot->now_ns),
         .expires_ms = ghost ? ms_between(snapshot->now_ns, claim->until_ns) : STILE_NO_DEADLINE,
-        .pid = session ? session->pid : 0,
-        .host = session ? session->host : "",
+        .pid = session ? session->pid
+               : left  ? claim->id
+                       : 0,
+        .host = session ? session->host
+                : left  ? snapshot->host
+                        : "",
         .command = session ? session->command : "",
         .owner = "",
     };

@@ -223,7 +223,7 @@ static void report_granted(struct local *local, struct local_claim *lc,
 static void report_lost(struct local *local, struct local_claim *lc)
 {
     struct stile_error error;
-    error_set(&error, STILE_LOST, 0, "taken over by `stile break`");
+    error_set(&error, STILE_LOST, 0, "taken by `stile break`");
     end_claim(local, lc, LOST);
     local->engine.events->lost(claim_of(lc), &error);
 }
@@ -408,7 +408,7 @@ static enum stile_status leave_table(struct local *local, struct local_claim *lc
     wakeups_init(&wakeups);
     const struct claim_cell *own = local_queue_claim_of(&tx, lc->cell, local->id, lc->slot);
     if (!own || own->state == CLAIM_BROKEN)
-        status = error_set(error, STILE_LOST, 0, "taken over by `stile break`");
+        status = error_set(error, STILE_LOST, 0, "taken by `stile break`");
     /* hold_at_least does not apply to a grant that was never reported or never used. */
     bool used = is_released_by_holder(lc) && !claim_of(lc)->unused;
     if (own && !(used && local_queue_leave_quietly(&tx, lc->cell)))

@@ -258,6 +258,11 @@ static uint64_t ghost_end(const struct claim_cell *claim, enum leave_how how, ui
 static void become_ghost(struct tx *tx, uint32_t index, uint64_t until_ns)
 {
     struct claim_cell *claim = tx_edit_claim(tx, index);
+    uint32_t session = local_sessions_find(tx, claim->session);
+    if (session) {
+        claim->id = tx_read(tx, session, CELL_SESSION)->session.pid;
+        claim->has_pid = true;
+    }
     claim->state = CLAIM_GHOST;
     claim->until_ns = until_ns;
     tx_edit_name(tx, claim->name)->n_ghosts++;
