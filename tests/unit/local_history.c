@@ -205,7 +205,7 @@ static void record_in_child(int number)
 {
     struct stile_client *own;
     char name[32];
-    kit_die_with_parent();
+    kit_be_child();
     if (stile_client_open(&own, url, NULL, NULL))
         _exit(1);
     snprintf(name, sizeof name, "own%d", number);
