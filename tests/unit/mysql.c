@@ -255,7 +255,8 @@ static void the_last_word_is_heard(void **state)
     maria_error_of_last_word(&err, packet, sizeof packet - 1);
     assert_int_equal(err.native, 1927);
     assert_int_equal(err.status, STILE_UNREACHABLE);
-    assert_string_equal(err.message, "Connection was killed");
+    assert_string_equal(err.message,
+                        "Connection was killed (KILL, by stile break or an administrator)");
     for (size_t n = 0; n < 14; n++) {
         maria_error_of_last_word(&err, packet, n);
         assert_int_equal(err.status, STILE_UNREACHABLE);

@@ -4,6 +4,7 @@
 
 #include "engines/mysql/my.h"
 #include "engines/mysql/statements.h"
+#include "engines/sql/inspect.h"
 
 /* `stile break` on another client may end a hold, without a notification. */
 #define HELD_BACK_MAX_MS 500
@@ -267,12 +268,14 @@ static bool is_it(struct sql_claim *c, const char *stored)
 static bool break_in(struct session *session, const char *stored)
 {
     struct stile_error err;
+    char by[SELF_HOST_MAX + 32];
     struct sql_claim *c = session->base.claims;
     while (c && !is_it(c, stored))
         c = c->next;
     if (!c)
         return false;
-    error_set(&err, STILE_LOST, 0, "taken over by `stile break`");
+    sql_identity_blame(by, &session->my->identity);
+    sql_break_blame(&err, by);
     sql_claim_lose(c, &err);
     return true;
 }

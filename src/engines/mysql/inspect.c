@@ -112,7 +112,10 @@ static void read_comment(struct stile_claim_info *claim, char *text, const char 
     char *end = strstr(text, " */");
     if (!space || !end || end < space)
         return;
-    claim->pid = strtoll(text, NULL, 10);
+    char *waited;
+    claim->pid = strtoll(text, &waited, 10);
+    if (*waited == '+')
+        claim->age_ms += strtoll(waited + 1, NULL, 10);
     *space = *end = '\0';
     claim->host = host + 1;
     claim->command = end > space ? space + 1 : "";

@@ -57,11 +57,10 @@ static void queue_prefix(char *out, size_t size, struct sql_claim *c, const char
  * there: an INSERT would have to wait for the holder. */
 char *maria_sql_row_take(struct sql_claim *c, uint64_t ttl_ns)
 {
-    struct my *my = my_of_claim(c);
     char before[96] = "", identity[SQL_IDENTITY_MAX];
     char turn[KEY_HEX_MAX + STORED_HEX_MAX + sizeof identity + 96] = "";
     bool wait = claim_of(c)->wait;
-    maria_sql_identity(identity, my);
+    maria_sql_identity(identity, c);
     int slice_s = SLICE_S;
     if (ttl_ns)
         snprintf(before, sizeof before, "SET SESSION wait_timeout=%lu,innodb_lock_wait_timeout=%d;",

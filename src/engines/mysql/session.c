@@ -115,6 +115,8 @@ static const char *what_to_do(unsigned code, const char *said)
     case CR_CONNECTION_ERROR:
     case CR_CONN_HOST_ERROR:
         return ": is it running at this address?";
+    case ER_CONNECTION_KILLED:
+        return " (KILL, by stile break or an administrator)";
     case ER_CON_COUNT_ERROR:
         return " (max_connections is reached)";
     case ER_TOO_MANY_USER_CONNECTIONS:
@@ -166,7 +168,9 @@ void maria_error_of_last_word(struct stile_error *err, const unsigned char *said
 {
     char text[TEXT_MAX];
     if (n < 14 || said[4] != 0xff || said[7] != '#') {
-        error_set(err, STILE_UNREACHABLE, 0, "the server has ended the session");
+        error_set(err, STILE_UNREACHABLE, 0,
+                  "the server has ended the session (KILL, by stile break or an administrator, or "
+                  "the lease ran out)");
         return;
     }
     unsigned code = said[5] | (unsigned)said[6] << 8;

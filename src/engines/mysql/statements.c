@@ -202,16 +202,16 @@ const char *maria_sql_milliseconds(char out[24], uint64_t ns)
     IF_FREE(hold_until)                                                                            \
     "delay_ms=IF(stile_lock.since=UTC_TIMESTAMP(6),VALUES(delay_ms),stile_lock.delay_ms)"
 
-static char *counted(struct sql_claim *c, const char *before, const char *lock, const char *behind)
+static char *counted(struct sql_claim *c, const char *before, const char *lock)
 {
     struct my *my = my_of_claim(c);
     struct claim *claim = claim_of(c);
     char hold[24], delay[24];
-    return maria_sql_written("%sSET @g=%s;" COUNT_IT KEEP_IT "%s", before, lock, c->stored,
+    return maria_sql_written("%sSET @g=%s;" COUNT_IT KEEP_IT, before, lock, c->stored,
                              my_claim_of(c)->key, my->identity.owner, my->host_hex,
                              my->identity.pid, my->command_hex,
                              maria_sql_milliseconds(hold, claim->hold_ns),
-                             maria_sql_milliseconds(delay, claim->delay_ns), behind);
+                             maria_sql_milliseconds(delay, claim->delay_ns));
 }
 
 /* On the path of every pair: printf() would be a third of the client's work. */
@@ -227,11 +227,13 @@ static char *about_key(const char *before, struct sql_claim *c, const char *behi
 /* Takes nothing on a primary that has been demoted since this session connected. */
 #define WRITABLE(lock) "IF(@@GLOBAL.read_only,0," lock
 
-/* Nowhere else could other clients see the waiters. */
-void maria_sql_identity(char out[SQL_IDENTITY_MAX], const struct my *my)
+/* Nowhere else could other clients see the waiters. The server shows only the statement that waits.
+ */
+void maria_sql_identity(char out[SQL_IDENTITY_MAX], struct sql_claim *c)
 {
-    snprintf(out, SQL_IDENTITY_MAX, " /* stile:%s@%s %s */", my->identity.pid, my->identity.host,
-             my->identity.command);
+    const struct identity *identity = &my_of_claim(c)->identity;
+    snprintf(out, SQL_IDENTITY_MAX, " /* stile:%s+%" PRIu64 "@%s %s */", identity->pid,
+             sql_claim_waited_ms(c), identity->host, identity->command);
 }
 
 char *maria_sql_try(struct sql_claim *c, uint64_t ttl_ns)
@@ -242,26 +244,26 @@ char *maria_sql_try(struct sql_claim *c, uint64_t ttl_ns)
     snprintf(lock, sizeof lock, WRITABLE("GET_LOCK(X'%s',0)") ")", my_claim_of(c)->key);
     if (my_of_claim(c)->bare)
         return maria_sql_written("%sSELECT %s", lease(before, ttl_ns), lock);
-    return counted(c, lease(before, ttl_ns), lock, "");
+    return counted(c, lease(before, ttl_ns), lock);
 }
 
 /* Counts in the same packet: a grant after a wait needs no further round trip. */
 char *maria_sql_lock(struct sql_claim *c, uint64_t ttl_ns)
 {
     struct my *my = my_of_claim(c);
-    char before[LEASE_MAX], lock[KEY_HEX_MAX + 64], identity[SQL_IDENTITY_MAX];
-    snprintf(lock, sizeof lock, "GET_LOCK(X'%s',%d)", my_claim_of(c)->key, SQL_YEAR_S);
-    maria_sql_identity(identity, my);
+    char before[LEASE_MAX], lock[KEY_HEX_MAX + 64 + SQL_IDENTITY_MAX], identity[SQL_IDENTITY_MAX];
+    maria_sql_identity(identity, c);
+    snprintf(lock, sizeof lock, "GET_LOCK(X'%s',%d)%s", my_claim_of(c)->key, SQL_YEAR_S, identity);
     if (my->bare)
-        return maria_sql_written("%sSELECT %s%s", lease(before, ttl_ns), lock, identity);
-    return counted(c, lease(before, ttl_ns), lock, identity);
+        return maria_sql_written("%sSELECT %s", lease(before, ttl_ns), lock);
+    return counted(c, lease(before, ttl_ns), lock);
 }
 
 char *maria_sql_grant(struct sql_claim *c)
 {
     char lock[KEY_HEX_MAX + 64];
     snprintf(lock, sizeof lock, "IS_USED_LOCK(X'%s')<=>CONNECTION_ID()", my_claim_of(c)->key);
-    return my_of_claim(c)->bare ? maria_sql_written("SELECT %s", lock) : counted(c, "", lock, "");
+    return my_of_claim(c)->bare ? maria_sql_written("SELECT %s", lock) : counted(c, "", lock);
 }
 
 /* A delay that is still there was left by a holder that died: it begins now. */

@@ -101,9 +101,9 @@ char *maria_sql_row_break_hold(const char *stored, uint64_t token);
 
 const char *maria_sql_waited_ms(const struct my *my);
 const char *maria_sql_milliseconds(char out[24], uint64_t ns); /* "NULL" for 0 */
-/* A comment behind a statement. */
-#define SQL_IDENTITY_MAX (sizeof(struct identity) + 16)
-void maria_sql_identity(char out[SQL_IDENTITY_MAX], const struct my *my);
+/* A comment in a statement that waits: the client, and for how long the claim has waited before. */
+#define SQL_IDENTITY_MAX (sizeof(struct identity) + 40)
+void maria_sql_identity(char out[SQL_IDENTITY_MAX], struct sql_claim *c);
 unsigned long maria_sql_lease_s(uint64_t ttl_ns);
 char *maria_sql_written(const char *format, ...) PRINTF_LIKE(1, 2);
 

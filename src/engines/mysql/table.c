@@ -502,13 +502,14 @@ const struct lease_ops maria_shedlock_ops = {
 /* Claims of this client hear of it at once, others when they renew. */
 static void report_broken(struct engine *engine, const char *owners)
 {
-    char owner[LEASE_OWNER_LEN + 1];
+    char owner[LEASE_OWNER_LEN + 1], by[SELF_HOST_MAX + 32];
+    sql_identity_blame(by, &my_of(engine)->identity);
     while (owners && *owners) {
         size_t len = strcspn(owners, " ");
         if (len == LEASE_OWNER_LEN) {
             memcpy(owner, owners, len);
             owner[len] = '\0';
-            sql_lease_hear_broken(leases_of(engine), owner);
+            sql_lease_hear_broken(leases_of(engine), owner, by);
         }
         owners += len + (owners[len] == ' ');
     }

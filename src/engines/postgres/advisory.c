@@ -7,6 +7,7 @@
 
 #include "engines/postgres/pg.h"
 #include "engines/postgres/statements.h"
+#include "engines/sql/inspect.h"
 
 /* A session that is asked for one name this often in a row prepares statements for its key. */
 #define OFTEN     64
@@ -213,17 +214,18 @@ static void retry_held_back(struct pg *pg, int64_t id)
     }
 }
 
-/* "b form id token": any role may send this, so all of it is checked. */
+/* "b form id token host pid", from older libraries without the last two: any role may send this, so
+ * all of it is checked. */
 void postgres_held_break(struct pg *pg, const char *payload, bool stale)
 {
     struct stile_error err;
-    int form;
+    int form, end = 0;
     long long id;
     unsigned long long token;
-    if (sscanf(payload, "b %d %lld %llu", &form, &id, &token) != 3)
+    if (sscanf(payload, "b %d %lld %llu%n", &form, &id, &token, &end) != 3)
         return;
     retry_held_back(pg, id);
-    error_set(&err, STILE_LOST, 0, "taken over by `stile break`");
+    sql_break_blame(&err, payload + end);
     for (struct sql_claim *c = stale ? NULL : *head_of(pg, id), *next; c; c = next) {
         next = pg_claim_of(c)->same; /* in mode=row several of ours may share it */
         if (has(c, form == 2 ? KEY_TWO : KEY_ONE, id) && c->state == CLAIM_HELD &&

@@ -12,7 +12,7 @@
 /* The parameters of postgres_sql_show and postgres_sql_break for a name. */
 struct name_key {
     char stored[STORED_MAX], id[28];
-    const char *values[4]; /* stored name, key or NULL, objsubid; the fourth is the caller's */
+    const char *values[5]; /* stored name, key or NULL, objsubid; the others are the caller's */
 };
 
 enum column {
@@ -71,10 +71,13 @@ static uint64_t token_of(const PGresult *result)
     return PQntuples(result) > 0 ? (uint64_t)number(result, 0, COL_TOKEN) : 0;
 }
 
-/* "stile+:PID@HOST COMMAND", cut by the server at 63 bytes. */
+/* "stile+:PID@HOST COMMAND", cut by the server at 63 bytes; behind it perhaps " /MS", since when it
+ * waits. */
 static void read_application(struct stile_claim_info *claim, char *text)
 {
-    char *at = strchr(text, ':'), *host, *space;
+    char *at = strchr(text, ':'), *host, *space, *since = strrchr(text, ' ');
+    if (since && since[1] == '/' && strspn(since + 2, "0123456789") == strlen(since + 2))
+        *since = '\0';
     claim->host = claim->command = "";
     if (strncmp(text, "stile", 5) != 0 || !at || !(host = strchr(at, '@'))) {
         claim->command = text;
@@ -474,17 +477,19 @@ static void notify_holders(struct breaking *b, uint64_t meant)
     struct session *shared;
     struct name_key key_;
     struct stile_error err;
-    char token[24];
+    char token[24], by[SELF_HOST_MAX + 32];
     snprintf(token, sizeof token, "%" PRIu64, query->token ? query->token : meant);
     name_key(&key_, pg, query->name, query->name_len);
+    sql_identity_blame(by, &pg->identity);
     key_.values[3] = token;
-    const char *row[] = {key_.stored, token};
+    key_.values[4] = by;
+    const char *row[] = {key_.stored, token, by};
     enum stile_status status = sql_pool_shared(&shared, &pg->pool, &err);
     if (!status && pg->options.mode == MODE_ROW)
-        status = postgres_send(shared, &postgres_sql_row_break, row, 2, on_notified, b, &err);
+        status = postgres_send(shared, &postgres_sql_row_break, row, 3, on_notified, b, &err);
     else if (!status)
         status = postgres_send(shared, pg->bare ? &postgres_sql_break_bare : &postgres_sql_break,
-                               key_.values, 4, on_notified, b, &err);
+                               key_.values, 5, on_notified, b, &err);
     if (status)
         sql_break_end(b, &err);
 }

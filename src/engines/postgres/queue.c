@@ -155,17 +155,18 @@ void postgres_queue_join(struct sql_claim *c)
     struct pg *pg = pg_of_claim(c);
     struct session *shared;
     struct stile_error err;
-    char id[24];
+    char id[24], waited[24];
     snprintf(id, sizeof id, "%" PRId64, pg_claim_of(c)->id);
+    snprintf(waited, sizeof waited, "%" PRIu64, sql_claim_waited_ms(c));
     const char *values[] = {id, sub_of(c), claim_of(c)->mode == STILE_SHARED ? "t" : "f",
-                            pg->channel};
+                            pg->channel, waited};
     if (sql_pool_shared(&shared, &pg->pool, &err)) {
         sql_claim_fail(c, &err);
         return;
     }
     sql_claim_join(c, shared);
     sql_claim_move_to(c, CLAIM_QUEUEING);
-    if (postgres_send(shared, &postgres_sql_queue_join, values, 4, on_joined, c, &err))
+    if (postgres_send(shared, &postgres_sql_queue_join, values, 5, on_joined, c, &err))
         sql_claim_fail(c, &err);
 }
 

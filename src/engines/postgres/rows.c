@@ -232,8 +232,10 @@ static void take(struct sql_claim *c)
 {
     struct session *session = c->session;
     bool wait = claim_of(c)->wait;
-    const char *name[] = {c->stored};
+    char waited[24];
+    const char *name[] = {c->stored, waited};
     struct stile_error err;
+    snprintf(waited, sizeof waited, "%" PRIu64, sql_claim_waited_ms(c));
     sql_claim_move_to(c, wait ? CLAIM_WAITING : CLAIM_TRYING);
     if (wait)
         claim_of(c)->engine->events->queued(claim_of(c));
@@ -241,7 +243,7 @@ static void take(struct sql_claim *c)
     if (postgres_lease_set(session, &err) ||
         postgres_send(session, &postgres_sql_row_make, name, 1, ignore, NULL, &err) ||
         postgres_send(session, &postgres_sql_row_begin, NULL, 0, ignore, NULL, &err) ||
-        postgres_send(session, &postgres_sql_row_take[is_shared(c)][wait], name, 1, on_taken, c,
+        postgres_send(session, &postgres_sql_row_take[is_shared(c)][wait], name, 2, on_taken, c,
                       &err))
         sql_claim_abandon(c, &err);
 }

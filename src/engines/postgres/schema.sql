@@ -172,8 +172,11 @@ declare
     v_ticket bigint;
 begin
     perform stile.briefly();
-    insert into stile.waiting (key, sub, shared, channel)
-    values (p_key, p_sub, p_shared, p_channel) returning ticket into v_ticket;
+    insert into stile.waiting (key, sub, shared, channel, since)
+    select p_key, p_sub, p_shared, p_channel,
+           clock_timestamp() - coalesce(nullif(w, '')::bigint, 0) * interval '1 ms'
+    from current_setting('stile.waited_ms', true) w
+    returning ticket into v_ticket;
     perform pg_advisory_lock(stile.mark(v_ticket));
     perform pg_notify('stile', 'p ' || p_sub || ' ' || p_key);
     return v_ticket;
@@ -506,6 +509,8 @@ begin
              returning c.owner, c.channel, c.ghost loop
         v_broken := v_broken + 1;
         if b.channel is not null and not b.ghost then
+            perform pg_notify(b.channel, 'x ' || b.owner || ' ' || w.breaker)
+            from current_setting('stile.broken_by', true) w (breaker) where w.breaker <> '';
             perform pg_notify(b.channel, 'b ' || b.owner);
         end if;
     end loop;

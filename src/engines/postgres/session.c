@@ -108,6 +108,10 @@ static const char *what_to_do(const char *code, const char *text)
         return " (as the owner, run stile setup or the output of `stile setup --print`)";
     if (strcmp(code, "42501") == 0)
         return " (as owner: GRANT USAGE ON SCHEMA stile, and what it contains, to this role)";
+    if (strcmp(code, "57P01") == 0)
+        return " (by stile break or an administrator, or because the server stops)";
+    if (strcmp(code, "57P05") == 0 || strcmp(code, "25P03") == 0)
+        return " (the lease ran out: not renewed)";
     if (!*code && strstr(text, "root certificate file"))
         return ""; /* libpq's text is long, and says what to do */
     if (!*code && (strstr(text, "certificate") || strstr(text, "SSL")))

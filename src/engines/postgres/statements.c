@@ -113,7 +113,8 @@ const struct statement *postgres_sql_for(enum sql kind, const struct key *key, b
 }
 
 const struct statement postgres_sql_queue_join = {
-    0, "select stile.park($1::bigint, $2::smallint, $3::boolean, $4::text) as " TAG};
+    0, "select stile.park($1::bigint, $2::smallint, $3::boolean, $4::text) as " TAG
+       " from (select set_config('stile.waited_ms', $5::text, true) offset 0) w"};
 const struct statement postgres_sql_queue_leave = {0, "select stile.unpark($1::bigint) as " TAG};
 const struct statement postgres_sql_queue_wake = {
     0, "select stile.wake($1::bigint, $2::smallint) as " TAG};
@@ -180,10 +181,25 @@ const struct statement postgres_sql_cancel = {62, "select pg_cancel_backend($1::
 
 #define AGE(at) "(extract(epoch from clock_timestamp() - " at ") * 1000)::bigint"
 
+/* A waiter that has the lock and is held back has no statement: its transaction, or its last
+ * statement, began when its wait did. One whose waits in the server are short has noted in its name
+ * when the first began. */
+#define WAITED_MS                                                                                  \
+    "coalesce(greatest(l.waits, " AGE(                                                             \
+        "to_timestamp(substring(a.application_name from ' "                                        \
+        "/(\\d{13})$')::bigint / 1000.0)") "), case "                                              \
+                                           "when l.granted and not "                               \
+                                           "l.shared and "                                         \
+                                           "a.application_name "                                   \
+                                           "like 'stile+:%' "                                      \
+                                           "then " AGE("coalesce(a.xact_"                          \
+                                                       "start, "                                   \
+                                                       "a.state_change)") " end, 0)"
+
 /* One row for each lock in the server, or one without a lock, in the order of the queue. A grant
  * that is older than the backend was another backend's with the same number. */
 #define VIEW                                                                                       \
-    " l.pid, l.granted, l.shared, coalesce(l.waits, 0), coalesce(a.application_name, ''), "        \
+    " l.pid, l.granted, l.shared, " WAITED_MS ", coalesce(a.application_name, ''), "               \
     "l.pid is not null and l.pid = r.backend and a.backend_start <= r.since, r.token, "            \
     "r.owner, r.host, r.pid, r.command, " AGE(                                                     \
         "r.since") ", case when r.delay_ms is not null "                                           \
@@ -249,11 +265,11 @@ const struct statement postgres_sql_list_bare = {
        " l left join pg_stat_activity a on a.pid = l.pid where $1::text is null or true "
        "order by 1, l.granted desc, l.waits desc nulls last, l.pid"};
 
-/* $1: the name as it is stored, $2: its key unless that is its hash, $3: objsubid, $4: the token.
- */
+/* $1: the name as it is stored, $2: its key unless that is its hash, $3: objsubid, $4: the token,
+ * $5: the host and the pid that break it. */
 #define TELL_HOLDERS                                                                               \
     "pg_notify('stile', 'b ' || $3::text || ' ' || "                                               \
-    "coalesce($2::bigint, hashtextextended($1::text, 0)) || ' ' || $4::text)"
+    "coalesce($2::bigint, hashtextextended($1::text, 0)) || ' ' || $4::text || ' ' || $5::text)"
 const struct statement postgres_sql_break = {
     0, "select stile.unhold($1::text, $4::text::bigint) as " TAG ", " TELL_HOLDERS};
 const struct statement postgres_sql_break_bare = {0, "select false as " TAG ", " TELL_HOLDERS};
@@ -264,10 +280,15 @@ const struct statement postgres_sql_terminate = {0, "select pg_terminate_backend
 /* The mark of a claim, and one more of those that share. */
 #define MARK        "hashtextextended($1::text, 1)"
 #define MARK_SHARED "1937009004"
+/* $2: for how many ms it has waited before. Until the end of the transaction, its name says when
+ * that began. */
+#define NOTE_WAIT                                                                                  \
+    "set_config('application_name', left(current_setting('application_name'), 48) || ' /' || "     \
+    "(extract(epoch from clock_timestamp()) * 1000)::bigint - $2::bigint, true)"
 #define TAKE(n, shared, how)                                                                       \
     {                                                                                              \
         n, "select " MARK " as " TAG " from (select set_config('lock_timeout', '" SLICE            \
-           "', true), pg_advisory_xact_lock_shared(" MARK ")" shared                               \
+           "', true), " NOTE_WAIT ", pg_advisory_xact_lock_shared(" MARK ")" shared                \
            " offset 0) mark, stile.row_lock r where r.name = $1::text for " how                    \
     }
 #define ALSO_SHARED ", pg_advisory_xact_lock_shared(" MARK_SHARED ", 0)"
@@ -316,10 +337,10 @@ const struct statement postgres_sql_row_list = {
        "starts_with(r.name, " COUNTER ") or starts_with(r.name, E'\\x02\\x01')) "
        "and (l.pid is not null or r.hold_until > clock_timestamp() or r.delay_ms is not null) "
        "order by r.name, " ORDER};
-/* $2: the token. */
+/* $2: the token, $3: the host and the pid. */
 const struct statement postgres_sql_row_break = {
     0, "select stile.unhold(" COUNTER ", $2::text::bigint) as " TAG
-       ", pg_notify('stile', 'b 1 ' || " MARK " || ' ' || $2::text)"};
+       ", pg_notify('stile', 'b 1 ' || " MARK " || ' ' || $2::text || ' ' || $3::text)"};
 
 /* ---- mode=table ---- */
 
@@ -369,7 +390,8 @@ const struct statement postgres_sql_table_resume = {
        "coalesce($3::bigint, (select c.ttl_ms from stile.claim c where c.owner = $2::text), 1) as "
        "ttl) t"};
 const struct statement postgres_sql_table_break = {
-    0, "select stile.table_break($1::text, $2::bigint) as " TAG};
+    0, "select stile.table_break($1::text, $2::bigint) as " TAG
+       " from (select set_config('stile.broken_by', $3::text, true) offset 0) by"};
 
 /* A claim that has expired while a hold lasts is a ghost, whether or not a client has marked it
  * as one. */
@@ -436,6 +458,7 @@ const struct statement postgres_sql_facts = {
 #define NOW       "timezone('utc', clock_timestamp())"
 #define MS        " * interval '1 ms'"
 #define SHED_OURS "'^~?[0-9a-f]{32} '"
+#define SHED_PID  "'^~?[0-9a-f]{32} (\\d+)@'"
 #define EPOCH     "(extract(epoch from "
 
 #define FREE "s.lock_until <= " NOW
@@ -493,7 +516,7 @@ static const char break_sql[] =
 #define SHED_VIEW                                                                                  \
     "s.name is not null, starts_with(s.locked_by, '~'), 'exclusive', @N@, " EPOCH NOW              \
     " - s.locked_at) * 1000)::bigint, " EPOCH "s.lock_until - " NOW                                \
-    ") * 1000)::bigint, substring(s.locked_by from " SHED_OURS "'(\\d+)@'), "                      \
+    ") * 1000)::bigint, substring(s.locked_by from " SHED_PID "), "                                \
     "case when s.locked_by ~ " SHED_OURS " then substring(s.locked_by from '@([^ ]*)') else "      \
     "s.locked_by end, case when s.locked_by ~ " SHED_OURS                                          \
     " then substring(s.locked_by from '@[^ ]* "                                                    \

@@ -22,7 +22,8 @@ enum schema { SCHEMA_NONE, SCHEMA_COUNTS, SCHEMA_QUEUE };
 const struct statement *postgres_sql_for(enum sql kind, const struct key *key, bool shared,
                                          enum schema schema);
 
-/* The queue: $1 the key, $2 its objsubid, $3 whether shared, $4 the channel; $1 the ticket; $1
+/* The queue: $1 the key, $2 its objsubid, $3 whether shared, $4 the channel, $5 for how
+ * many ms it has waited already; $1 the ticket; $1
  * the key, $2 its objsubid. */
 extern const struct statement postgres_sql_queue_join, postgres_sql_queue_leave,
     postgres_sql_queue_wake;

@@ -210,18 +210,31 @@ static void on_broken(void *data, const struct answer *a)
 void postgres_table_break(struct engine *engine, struct query *query)
 {
     struct stile_error err;
-    char stored[STORED_MAX], token[24];
-    const char *values[] = {stored, token};
+    char stored[STORED_MAX], token[24], by[SELF_HOST_MAX + 32];
+    const char *values[] = {stored, token, by};
     postgres_name_store(stored, query->name, query->name_len);
     snprintf(token, sizeof token, "%" PRIu64, query->token);
     struct pg *pg = pg_of(engine);
-    if (send_shared(pg, &pg->table.break_, values, 2, on_broken, query, &err))
+    sql_identity_blame(by, &pg->identity);
+    if (send_shared(pg, &pg->table.break_, values, pg->options.table ? 2 : 3, on_broken, query,
+                    &err))
         engine->events->done(query, &err);
 }
 
 /* ---- notifications ---- */
 
-/* "t", "g owner" or "b owner". */
+/* "x owner host pid". A "b owner" follows it, for older libraries. */
+static void hear_broken_by(struct leases *leases, const char *text)
+{
+    char owner[LEASE_OWNER_LEN + 1];
+    if (strcspn(text, " ") != LEASE_OWNER_LEN)
+        return;
+    memcpy(owner, text, LEASE_OWNER_LEN);
+    owner[LEASE_OWNER_LEN] = '\0';
+    sql_lease_hear_broken(leases, owner, text + LEASE_OWNER_LEN);
+}
+
+/* "t", "g owner", "x owner host pid" or "b owner". */
 static void on_notified(struct session *session, const char *payload)
 {
     struct leases *leases = &session->pg->leases;
@@ -231,7 +244,9 @@ static void on_notified(struct session *session, const char *payload)
     } else if (strncmp(payload, "g ", 2) == 0) {
         sql_lease_hear_granted(leases, payload + 2);
     } else if (strncmp(payload, "b ", 2) == 0) {
-        sql_lease_hear_broken(leases, payload + 2);
+        sql_lease_hear_broken(leases, payload + 2, "");
+    } else if (strncmp(payload, "x ", 2) == 0) {
+        hear_broken_by(leases, payload + 2);
     }
 }
 

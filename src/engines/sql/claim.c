@@ -92,11 +92,17 @@ bool sql_claim_begin(struct sql_claim *c)
     sql_claim_move_to(c, CLAIM_STARTING);
     c->withdrawn = c->loss_reported = false;
     c->token = 0;
+    c->begun_ns = loop_lately(pool->engine->loop);
     c->why.status = STILE_OK;
     pool->n_active++;
     if (pool->ttl_ns < claim->ttl_ns)
         pool->ttl_ns = claim->ttl_ns;
     return true;
+}
+
+uint64_t sql_claim_waited_ms(struct sql_claim *c)
+{
+    return (loop_now(claim_of(c)->engine->loop) - c->begun_ns) / NS_PER_MS;
 }
 
 void sql_claim_retire(struct sql_claim *c)

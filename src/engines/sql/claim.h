@@ -34,6 +34,7 @@ struct sql_claim {
     bool withdrawn;     /* released before it was answered */
     bool loss_reported; /* core knows that it is lost */
     uint64_t token;
+    uint64_t begun_ns;  /* when core asked for it */
     struct timer timer; /* held back: when to look again; releasing: when to close the session */
     struct stile_error why;      /* undoing: why it has failed, if it has */
     char stored[SQL_STORED_MAX]; /* the name, as the database has it */
@@ -42,6 +43,7 @@ struct sql_claim {
 void sql_claim_move_to(struct sql_claim *c, enum claim_state state);
 
 bool sql_claim_begin(struct sql_claim *c); /* false: it has failed already */
+uint64_t sql_claim_waited_ms(struct sql_claim *c);
 void sql_claim_join(struct sql_claim *c, struct session *session);
 void sql_claim_leave(struct sql_claim *c);
 void sql_claim_retire(

@@ -1,5 +1,6 @@
 #include "engines/sql/inspect.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define BREAK_LOOK_NS     (10 * NS_PER_MS)
@@ -164,6 +165,20 @@ static const char *not_meant(bool held)
 void sql_break_end_not_meant(struct breaking *b, bool held)
 {
     sql_break_end_with(b, STILE_CONFLICT, not_meant(held));
+}
+
+/* Any role may have sent it. */
+void sql_break_blame(struct stile_error *err, const char *by)
+{
+    char host[65];
+    long long pid;
+    if (sscanf(by, " %64s %lld", host, &pid) != 2) {
+        error_set(err, STILE_LOST, 0, "taken by stile break");
+        return;
+    }
+    for (char *c = host; *c; c++)
+        *c = *c > ' ' && *c <= '~' ? *c : '?';
+    error_set(err, STILE_LOST, 0, "taken by stile break (%s pid %lld)", host, pid);
 }
 
 void sql_break_done(struct query *query, int n, const struct stile_error *err)

@@ -81,6 +81,9 @@ void sql_break_end(struct breaking *breaking, const struct stile_error *err);
 void sql_break_end_with(struct breaking *breaking, enum stile_status status, const char *why);
 /* There is no holder, or none with the token that was given. */
 void sql_break_end_not_meant(struct breaking *breaking, bool held);
+/* Why a broken claim is lost. by: "HOST PID" of the process that broke it, as it came from the
+ * server; "": not known. */
+void sql_break_blame(struct stile_error *err, const char *by);
 /* mode=table, where one statement breaks n grants. 0: none has that token; -1: it is not held. */
 void sql_break_done(struct query *query, int n, const struct stile_error *err);
 

@@ -3,10 +3,12 @@
 #include "engines/sql/lease.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "engines/sql/inspect.h"
 #include "engines/sql/pool.h"
 
 #define LOOK_AFTER_NS (5 * NS_PER_MS)
@@ -187,6 +189,7 @@ void sql_lease_asked(struct lease *lease, const struct lease_answer *a)
         unanswered(lease, a);
     } else if (a->reply == 'g') {
         move_to(lease, LEASE_HELD);
+        lease->renewed_ns = a->sent_ns;
         claim->engine->events->granted(claim, a->number, a->sent_ns, claim->ttl_ns);
     } else if (a->reply != 'b') {
         error_set(&strange, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
@@ -298,6 +301,7 @@ void sql_lease_resumed(struct lease *lease, const struct lease_answer *a)
         if (a->ttl_ms)
             claim->ttl_ns = a->ttl_ms * NS_PER_MS;
         move_to(lease, LEASE_HELD);
+        lease->renewed_ns = a->sent_ns;
         claim->engine->events->granted(claim, a->number, a->sent_ns, claim->ttl_ns);
     }
 }
@@ -381,13 +385,13 @@ void sql_lease_hear_granted(struct leases *leases, const char *owner)
 }
 
 /* Safe to trust: any sender could break the lock itself. */
-void sql_lease_hear_broken(struct leases *leases, const char *owner)
+void sql_lease_hear_broken(struct leases *leases, const char *owner, const char *by)
 {
     struct lease *lease = find(leases, owner);
     struct stile_error err;
     if (!lease || lease->state != LEASE_HELD)
         return;
-    error_set(&err, STILE_LOST, 0, "taken over by `stile break`");
+    sql_break_blame(&err, by);
     leases->engine->events->lost(claim_of_lease(lease), &err);
 }
 
@@ -461,15 +465,36 @@ void sql_lease_release(struct engine *engine, struct claim *claim)
 
 /* ---- renewing, many in one statement ---- */
 
+#define WHY_GONE_MAX 96
+
+static void why_gone(char out[WHY_GONE_MAX], const struct lease *lease, uint64_t now_ns)
+{
+    uint64_t since_ns = now_ns - lease->renewed_ns;
+    if (since_ns < claim_of_lease((struct lease *)lease)->ttl_ns)
+        strcpy(out, "its row is gone: taken by stile break, or deleted by another client");
+    else
+        snprintf(out, WHY_GONE_MAX, "the lease ran out: not renewed for %" PRIu64 " ms",
+                 since_ns / NS_PER_MS);
+}
+
+static void renewed_one(struct leased_renewal *renewal, size_t i, bool there)
+{
+    struct lease *lease = (struct lease *)renewal->claims[i];
+    char why[WHY_GONE_MAX] = "";
+    if (lease && there)
+        lease->renewed_ns = renewal->sent_ns;
+    else if (lease)
+        why_gone(why, lease, loop_now(renewal->engine->loop));
+    leased_renewal_answer(renewal, i, there ? LEASED_RENEWED : LEASED_GONE, why);
+}
+
 void sql_lease_renewed(struct leased_renewal *renewal, const struct lease_answer *a,
                        bool (*found)(const void *rows, const char *owner), const void *rows)
 {
     renewal->sent_ns = a->sent_ns;
     for (size_t i = 0; !a->err && i < renewal->n; i++) {
         const struct leased *leased = renewal->claims[i];
-        bool there = leased && found(rows, leased->owner);
-        leased_renewal_answer(renewal, i, there ? LEASED_RENEWED : LEASED_GONE,
-                              "the database no longer has it");
+        renewed_one(renewal, i, leased && found(rows, leased->owner));
     }
     leased_renewal_end(renewal);
 }

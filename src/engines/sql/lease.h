@@ -34,8 +34,9 @@ struct lease {
     bool has_waited; /* its row may be there already: a claim is a repetition */
     bool ask_again;  /* a notification overtook the answer under way: ask after it */
     unsigned tries, undone;
-    uint64_t alive_ns;  /* waiting: when its row has to be renewed */
-    struct timer timer; /* waiting: when to look */
+    uint64_t renewed_ns; /* held: before the last request that succeeded was sent */
+    uint64_t alive_ns;   /* waiting: when its row has to be renewed */
+    struct timer timer;  /* waiting: when to look */
 };
 
 struct lease_answer {
@@ -93,7 +94,8 @@ void sql_lease_renewed(struct leased_renewal *renewal, const struct lease_answer
 /* ---- notifications: only hints, as any role may send them ---- */
 
 void sql_lease_hear_granted(struct leases *leases, const char *owner);
-void sql_lease_hear_broken(struct leases *leases, const char *owner);
+/* by: as sql_break_blame() takes it. */
+void sql_lease_hear_broken(struct leases *leases, const char *owner, const char *by);
 /* All waiters ask again, so that the server learns how to notify this client. */
 void sql_lease_ask_again(struct leases *leases);
 bool sql_lease_is_waiting(const struct leases *leases); /* any of them */

@@ -106,6 +106,11 @@ static void make_plain(char *text)
         *text = (unsigned char)*text < 127 ? *text : '?';
 }
 
+void sql_identity_blame(char out[SELF_HOST_MAX + 32], const struct identity *identity)
+{
+    snprintf(out, SELF_HOST_MAX + 32, "%s %s", identity->host, identity->pid);
+}
+
 enum stile_status sql_identity_init(struct identity *identity, const struct engine *engine,
                                     struct stile_error *err)
 {

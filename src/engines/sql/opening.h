@@ -55,6 +55,8 @@ struct identity {
     char host[SELF_HOST_MAX + 1], pid[12], command[IDENTITY_COMMAND_MAX + 1];
 };
 
+/* "HOST PID", for those that lose a lock to it. */
+void sql_identity_blame(char out[SELF_HOST_MAX + 32], const struct identity *identity);
 enum stile_status sql_identity_init(struct identity *identity, const struct engine *engine,
                                     struct stile_error *err);
 
