@@ -3,6 +3,7 @@ could report it, except where a test is about renewals."""
 import contextlib
 import re
 import socket
+from urllib.parse import quote
 
 from redis_kit import (acquire, beside, ended_with, expect, on_server, run_tests, spin, through,
                        with_proxy)
@@ -238,6 +239,23 @@ def not_known(t, server):
     expect(t.stile("ls").stdout.split("\n")[1].split()[5], "-")
 
 
+@on_server()
+def not_listed(t, server):
+    """Marks and records are no locks, with any prefix"""
+    for prefix in "", "lock:", "{", "{lock:x":
+        t.env["STILE_ENGINE"] = "redis://127.0.0.1:%d?prefix=%s" % (server.port, quote(prefix))
+        with Keeper(t) as keeper:
+            keeper.hold()
+            expect(keeper.ask("+x"), "OK")
+            breaks(t)
+            keeper.reason()
+        for part in "broken", "last":
+            assert server.cli("KEYS", "*\x1f" + part), part
+        expect(t.stile("ls", "--json").stdout, "[]\n")
+        server.cli("FLUSHALL")
+
+
 run_tests([before_the_subscription, while_reconnecting, before_the_answer, unharmed, message, mark,
            mark_at_release, hostile_message, deleted, replaced, taken, damaged_mark, many_marks,
-           resumed, kept, kept_after_release, not_known])
+           resumed, kept, kept_after_release, not_known,
+           not_listed])

@@ -4,10 +4,11 @@ renewals."""
 import contextlib
 import re
 import socket
+from urllib.parse import quote
 
 from redis_kit import beside, expect, run_tests, spin
 from loss_kit import BREAKER, Keeper, breaks
-from redlock_kit import on_nodes, on_ways, through_all
+from redlock_kit import on_nodes, on_ways, through_all, url_of
 from proxy import KEEP, STOP
 
 PLAIN = "?fence=off"
@@ -23,12 +24,26 @@ def both(decorator, case):
     return [named("", ""), named(PLAIN, " (without fences)")]
 
 
-def subscribed(nodes, name="x"):
-    """On all nodes."""
-    (owner,) = {node.cli("GET", "lock:" + name) for node in nodes}
+def subscribed(nodes, name="x", prefix="lock:"):
+    """On all nodes, whether or not all of them have the key."""
+    (owner,) = {node.cli("GET", prefix + name) for node in nodes} - {""}
     for node in nodes:
         spin(lambda node=node: node.cli("PUBSUB", "CHANNELS", "stile:" + owner[:16]))
     return owner
+
+
+def first_hold(keeper, nodes):
+    """A client waits for a majority only. After this it is connected to all nodes and subscribed."""
+    for name in map(str, range(1000)):
+        keeper.hold(name)
+        if all(node.cli("EXISTS", "lock:" + name) == "1" for node in nodes):
+            subscribed(nodes, name)
+            return name
+
+
+def until_checked(ways, times):
+    """On a majority: a node that came too late to vote is not asked."""
+    spin(lambda: sum(way.asked("check") >= times for way in ways) >= 3)
 
 
 @contextlib.contextmanager
@@ -56,9 +71,7 @@ def before_the_subscription(t, nodes, ways, params):
 def before_the_answers(t, nodes, ways, params):
     """The messages that it was broken overtake the answers that grant it"""
     with through_all(t, ways, params), Keeper(t) as keeper:
-        keeper.hold("first")
-        for way in ways:
-            way.until_asked("check", 1)
+        first = first_hold(keeper, nodes)
         kind = "set" if params else "fence"
         rules = [way.once(kind, KEEP) for way in ways]
         keeper.ask_for("x")
@@ -69,25 +82,24 @@ def before_the_answers(t, nodes, ways, params):
             rule.let_go()
         expect(keeper.hear(), "OK")
         keeper.lost_to(breaker)
-        expect(keeper.ask("?first"), "held")
+        expect(keeper.ask("?" + first), "held")
 
 
 def unharmed(t, nodes, ways, params):
     """What was not broken is not lost when the subscriptions are interrupted"""
     with through_all(t, ways, params), Keeper(t) as keeper:
         keeper.hold()
+        until_checked(ways, 1)
         for way in ways:
-            way.until_asked("check", 1)
             way.cut("subscribe")
-            way.until_asked("check", 2)
+        until_checked(ways, 2)
         expect(keeper.ask("-x"), "OK")
 
 
 def message(t, nodes, params):
     """Subscribed holders learn from the messages which process has broken their lock"""
     with Keeper(t) as keeper:
-        keeper.hold("first")
-        subscribed(nodes, "first")
+        first_hold(keeper, nodes)
         keeper.hold()
         keeper.lost_to(breaks(t))
 
@@ -107,6 +119,7 @@ def mark(t, nodes, ways, params):
 def some_nodes(t, nodes, params):
     """Keys deleted by hand: on two nodes of five it goes on, on three it is lost"""
     with Keeper(t) as keeper:
+        first_hold(keeper, nodes)
         keeper.hold(ttl=3000)
         for node in nodes[:2]:
             node.cli("DEL", "lock:x")
@@ -155,7 +168,23 @@ def not_known(t, nodes, params):
         expect(waiter.wait(), 0)
 
 
+def not_listed(t, nodes, params):
+    """Marks and records are no locks, with any prefix"""
+    for prefix in "", "lock:", "{", "{lock:x":
+        url = url_of([node.port for node in nodes], params or "?fence=on")
+        t.env["STILE_ENGINE"] = url + "&prefix=" + quote(prefix)
+        with Keeper(t) as keeper:
+            keeper.hold()
+            expect(keeper.ask("+x"), "OK")
+            subscribed(nodes, prefix=prefix)
+            breaks(t)
+            keeper.reason()
+        for part in "broken", "last":
+            assert sum(bool(node.cli("KEYS", "*\x1f" + part)) for node in nodes) >= 3, part
+        expect(t.stile("ls", "--json").stdout, "[]\n")
+
+
 ON_WAYS = before_the_subscription, before_the_answers, unharmed, mark
-ON_NODES = message, some_nodes, replaced, kept, not_known
+ON_NODES = message, some_nodes, replaced, kept, not_known, not_listed
 run_tests([test for case in ON_WAYS for test in both(on_ways, case)] +
           [test for case in ON_NODES for test in both(on_nodes, case)])

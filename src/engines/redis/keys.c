@@ -108,23 +108,9 @@ char *redis_keys_of_name(struct conn_arg *args, char *room, const char *const *s
     return at;
 }
 
-/* {K} and a suffix, or {tag}K and a suffix; K begins with the prefix. */
-bool redis_keys_is_derived(const char *const *suffixes, size_t n, const char *prefix,
-                           const char *key, size_t len)
+bool redis_key_is_derived(const char *key, size_t len)
 {
-    const char *tag;
-    size_t prefix_len = strlen(prefix), tag_len = slot_tag(&tag, key, len);
-    if (!tag_len || tag != key)
-        return false;
-    for (size_t i = 1; i < n; i++) {
-        size_t end = strlen(suffixes[i]);
-        if (len < tag_len + end || memcmp(key + len - end, suffixes[i], end) != 0)
-            continue;
-        const char *rest = len == tag_len + end ? key + 1 : key + tag_len;
-        if (len - (size_t)(rest - key) >= prefix_len && memcmp(rest, prefix, prefix_len) == 0)
-            return true;
-    }
-    return false;
+    return memchr(key, KEY_MARK[0], len) != NULL;
 }
 
 /* ---- the arguments of scripts ---- */
@@ -188,11 +174,6 @@ char *redis_keys_write(struct conn_arg args[LOSS_KEYS], char *room, const struct
 void redis_key_of_clients(char stem[SHARED_ROOM], const struct redis *redis, uint16_t slot)
 {
     write_shared(stem, redis, slot, "client:");
-}
-
-bool redis_key_is_derived(const char *key, size_t len)
-{
-    return memchr(key, KEY_MARK[0], len) != NULL;
 }
 
 void redis_call_begin(struct call *call, size_t n_keys, const struct redis *redis, const char *name,

@@ -2,6 +2,7 @@
 #ifndef STILE_REDIS_KEYS_H
 #define STILE_REDIS_KEYS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,8 +22,8 @@
 /* suffixes[0] is "", for K itself. Returns where it stopped writing. */
 char *redis_keys_of_name(struct conn_arg *args, char *room, const char *const *suffixes, size_t n,
                          const char *prefix, const char *name, size_t name_len);
-bool redis_keys_is_derived(const char *const *suffixes, size_t n, const char *prefix,
-                           const char *key, size_t len);
+/* Whether this key belongs to a lock, of any prefix, without being its own key. */
+bool redis_key_is_derived(const char *key, size_t len);
 
 /* The slots of a Redis Cluster: which one a key is in, and text that puts other keys into it. */
 

@@ -37,7 +37,7 @@ void redis_loss_explain(char text[LOSS_MAX], const char *reason, uint64_t age_ns
     else if (expired)
         snprintf(text, LOSS_MAX, "expired in the server: not renewed for %.1f s%s",
                  (double)age_ns / NS_PER_SEC,
-                 kind == 'x' ? "" : ", and another client holds the lock now");
+                 kind == 'o' || kind == 'v' ? ", and another client holds the lock now" : "");
     else if (kind == 'o')
         snprintf(text, LOSS_MAX,
                  "its key was deleted or forgotten by the server, and another stile client holds "

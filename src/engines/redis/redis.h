@@ -148,7 +148,6 @@ char *redis_keys_write(struct conn_arg args[LOSS_KEYS], char *room, const struct
 /* The stem of the keys of client records; a session follows it. slot counts in a Cluster only: the
  * record must be in the slot of the names that it is shown with. */
 void redis_key_of_clients(char stem[SHARED_ROOM], const struct redis *redis, uint16_t slot);
-bool redis_key_is_derived(const char *key, size_t len);
 
 /* The arguments of one script about one name. */
 struct call {

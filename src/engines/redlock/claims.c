@@ -183,6 +183,7 @@ static void on_confirmed(void *data, const redisReply *reply, const struct stile
         claim->token = vote->fence;
         claim->granted_ns = age_ns < now_ns ? now_ns - age_ns : 0;
     }
+    check_if_due(vote);
     evaluate(claim);
 }
 

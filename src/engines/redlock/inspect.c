@@ -468,7 +468,7 @@ static bool take_keys(struct listing *listing, const redisReply *keys)
         const redisReply *key = element_at(keys, i);
         if (key->type != REDIS_REPLY_STRING || key->len <= prefix_len ||
             strlen(key->str) != key->len || key->len - prefix_len > STILE_NAME_MAX ||
-            redlock_keys_are_derived(redlock_of(listing->query->engine), key->str, key->len))
+            redis_key_is_derived(key->str, key->len))
             continue;
         if (!redis_names_add(&listing->names, key->str + prefix_len, key->len - prefix_len))
             return false;

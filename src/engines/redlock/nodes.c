@@ -326,11 +326,6 @@ bool redlock_keys_are_reserved(const struct redlock *redlock, const char *name)
     return strncmp(NODE_KEY, redlock->prefix, len) == 0 && strcmp(NODE_KEY + len, name) == 0;
 }
 
-bool redlock_keys_are_derived(const struct redlock *redlock, const char *key, size_t len)
-{
-    return redis_keys_is_derived(suffixes, NAME_KEYS, redlock->prefix, key, len);
-}
-
 /* Without fences, F and N are left out. */
 void redlock_call_keys(struct call *call, const struct redlock *redlock, const struct keys *keys,
                        const char *which)

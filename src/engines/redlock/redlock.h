@@ -186,8 +186,6 @@ struct keys {
 
 void redlock_keys_of(struct keys *keys, const struct redlock *redlock, const char *name,
                      size_t len);
-/* Whether this key belongs to a lock without being its own key. */
-bool redlock_keys_are_derived(const struct redlock *redlock, const char *key, size_t len);
 /* Whether the key of this name is one that the nodes themselves need. */
 bool redlock_keys_are_reserved(const struct redlock *redlock, const char *name);
 
