@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 # Meson does the work, this is the front door: make help
 
 BUILD  ?= build
@@ -71,6 +73,7 @@ tsan: ## every test with ThreadSanitizer
 	    SETUP="-Db_sanitize=thread -Db_lundef=false $(SETUP)"
 
 soak: ## the same tests, with many more rounds
+	tools/reproducible
 	STILE_SOAK=1 $(MAKE) --no-print-directory test TEST="-t 30 $(TEST)"
 
 mutants: deps-test ## break one rule at a time; a test must notice

@@ -1,3 +1,5 @@
+// SPDX-FileCopyrightText: the stile authors
+// SPDX-License-Identifier: Apache-2.0
 // Curator's InterProcessMutex at the same work: PeersCurator.java pair|handover|crowd HOSTS
 // TIMES|MILLISECONDS. A line of JSON: p50_ns and rss_kib; of a crowd: per_s and acquired.
 //

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the bench programs share: time, places, memory between processes, and locks to compare.
  *
  * Every program prints one JSON object a line; bench/run computes medians and ratios from them.

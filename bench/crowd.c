@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Many processes on one name, as fast as they can: how often each of them is served, and whether
  * two are ever inside at once. The check is independent of the lock: a shared word that must be
  * nobody's when we come in, is written, and must still be ours a few loads later.

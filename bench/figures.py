@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """The figures: which program measures them, what is computed from its lines, what must be reached.
 
 A figure returns rows for the table and samples for the plots. A row:

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """The figures of etcd, on servers of their own with their disks synced, compared with a bare transaction and
 deletion over our own connection, and concurrency.Mutex of etcd's Go client."""
 import contextlib

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Jobs: eight workers that claim and finish what is there, compared with pgbench on a bare table: it deletes
 what it has locked with SKIP LOCKED, or, as a worker with a lease has to, marks it first and deletes it
 in another transaction."""

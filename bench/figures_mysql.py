@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """The figures of mysql, on a server of their own, compared with bare libmariadb and MySQLdb."""
 import functools
 import pathlib

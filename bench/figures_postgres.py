@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """The figures of postgres, on a server of their own, compared with bare libpq and psycopg2."""
 import functools
 import os

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """The figures of redis and redlock, on servers of their own, compared with bare hiredis and redis-py."""
 import contextlib
 import json

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """What is measured alike on every database: beside its bare client library and a peer."""
 import contextlib
 import functools

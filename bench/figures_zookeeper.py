@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """The figures of zookeeper, on servers of their own with their disks synced, compared with the bare C client,
 kazoo's Lock and Curator's InterProcessMutex."""
 import contextlib

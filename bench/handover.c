@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Hand-over between two processes: each takes, notes how long ago the other began to give, waits
  * until the other one sleeps in its own take, and gives. In turn, batch by batch:
  *

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Many names that nobody else wants, all in flight at once through one client and one thread: what
  * has been granted is given back at once, and taken again. Ours and a bare client library, batch by
  * batch in turn.

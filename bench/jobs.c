@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Workers that claim jobs and finish them, as fast as they can, until the queue is empty; then
  * whether each job came exactly once, and no worker has one whose claim was not answered. A job's
  * payload is its number, from 0 up. Finished jobs are acknowledged with the next claim.

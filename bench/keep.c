@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Many claims that one client holds and renews, and nothing else: what that costs it.
  *
  *   bench-keep URL LOCKS TTL_MS SECONDS     a line when all are held, a line at the end

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A holder is killed with -9 while another process waits: how long from kill() until the waiter's
  * acquire returns. Kills of stile's and of flock's holders take turns.
  *

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Many locks of one client: time to make, take and give each, what all of them cost in memory, and
  * how large the state directory is. The peer opens a file for each and takes it with flock(2).
  *

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Many names of the local engine, in turn and at once, and what an open costs after them.
  *
  *   turn   NAMES names, each made, taken, given and freed, one after the other

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Uncontended acquire and release, batch by batch in turn. NAMES 1: peer_one, one. More: peer_one,
  * among, peer_each, each.
  *

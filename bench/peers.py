@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Other clients at the same work: PEER.py pair|handover PLACE TIMES, PEER.py crowd PLACE MILLISECONDS
 
 A line of JSON: p50_ns and rss_kib; of a crowd: per_s, least_to_most and acquired. A peer has

@@ -1,3 +1,5 @@
+// SPDX-FileCopyrightText: the stile authors
+// SPDX-License-Identifier: Apache-2.0
 // etcd's own Go client at the same work: peers_etcd ENDPOINTS WHAT...
 //
 //	pair TIMES            concurrency.Mutex, Lock and Unlock

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """psycopg2 at the same work: see peers_sql.py."""
 import sys
 

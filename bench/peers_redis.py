@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """redis-py's Lock at the same work: see peers.py. Its waiters look every 100 ms, so they have waited for
 any time of it."""
 import random

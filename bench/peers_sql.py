@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Clients of a database at the same work: see peers.py. A peer has cursor_at(port), and the statements
 TRY, WAIT and GIVE."""
 import peers

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """kazoo's Lock at the same work: see peers.py."""
 from kazoo.client import KazooClient
 

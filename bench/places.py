@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """On few cores it decides everything whether both ends of a connection share one: so server and client
 are pinned, once to two cores and once to one, where it matters."""
 import contextlib

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Samples as one page of panels, drawn by gnuplot."""
 import shutil
 import subprocess

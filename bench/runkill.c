@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `COMMAND...` runs a tree of processes under a lock and is killed with -9 while another one waits:
  * how long until the next tree's first process runs, and is anything of the old tree alive then?
  *

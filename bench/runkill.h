@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Between bench-runkill and the trees that it has started: a mapped file `trees` in DIR. */
 #ifndef RUNKILL_H
 #define RUNKILL_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole processes: how long from starting a command until it has ended, two commands in turn.
  *
  *   bench-spawn TIMES NAME COMMAND... --- NAME COMMAND...

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The locks that are compared: ours, and flock(2) on an open file. */
 #include "bench.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The least that a lock costs on etcd: over our own connection a transaction that puts a key bound
  * to a lease, and one that deletes it. One connection for all, and a loop that is driven by the
  * thread that waits; several may be under way at once. */

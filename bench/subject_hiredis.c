@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The least that a lock on a Redis server costs: SET NX PX with a value of its own for each time,
  * and the script that everybody knows to delete it. No token, no waiting. */
 #include <hiredis/hiredis.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The least that GET_LOCK costs: one statement to take it and one to give it, through libmariadb,
  * one connection for each lock. Three of them: tried, waited for inside the server, and with one
  * row that is updated and committed, as a token needs. */

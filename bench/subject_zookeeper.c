@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The least that a lock on a ZooKeeper server costs: an ephemeral sequential node that is created,
  * and deleted, through the C client. Nobody looks whether it is the first one. One handle for all,
  * one request at a time or many in flight. */

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Rows as an aligned table of text."""
 
 HEADINGS = ("", "stile", "compared with", "ratio", "target", "met")

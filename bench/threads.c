@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Threads of one client, each with a name of its own that nobody else wants, as fast as they can:
  * one alone and all of them, in turn.
  *

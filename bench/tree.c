@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What bench-runkill lets a command run: a process, a child of it that has left the session, and a
  * grandchild that ignores SIGTERM. All three share one flock on the file `alive`: as long as one of
  * them lives, it is taken, and the next one to start sees that both are alive. They end by

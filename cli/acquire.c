@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile acquire, renew, release: a claim that outlives its process, where the engine allows it. */
 #include <errno.h>
 #include <inttypes.h>

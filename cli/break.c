@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile break: take a lock from its holder, and notify it. */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile caps: what an engine promises, and on what condition. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The command itself: its environment and its start. */
 #include <errno.h>
 #include <fcntl.h>

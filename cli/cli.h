@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the verbs of the command share. The command sees the library only through stile.h. */
 #ifndef STILE_CLI_H
 #define STILE_CLI_H

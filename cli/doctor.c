@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile doctor: whether an engine, as it is set up now, can keep its promises. */
 #include <stdlib.h>
 #include <string.h>

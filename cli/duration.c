@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Durations: a whole number and a unit, as `10s`. */
 #include "cli.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ending a tree of processes: SIGTERM first, then SIGKILL, until none is left. */
 #include <errno.h>
 #include <sys/wait.h>

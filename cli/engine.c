@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which engine: from -e, the environment, a file or the outer run.
  *
  * A run inside a run uses the engine of the outer one, password included. STILE_ENGINE, which every

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The front: the process that the user started and waits for. See process.h. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting for the grant of one or several names, so that a signal or the front's death ends it.
  *
  * Several are taken one after the other in canonical order, all or none. This is what

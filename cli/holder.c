@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which process has a lock, for messages: one look at the engine, that no message waits for long.
  *
  * Between the answer to a claim and the look the holder may have gone, so a message never says more

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile jobs ls, retry, drop. */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the verbs about jobs share. */
 #ifndef STILE_CLI_JOBS_H
 #define STILE_CLI_JOBS_H

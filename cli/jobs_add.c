@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile jobs add: a job for stdin, for each file, or for each line. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One claimed job: runs the command with the payload on stdin, extends the lease meanwhile, and
  * reports the result to the engine. The job is over when its whole tree has ended. */
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile jobs show: one job with its payload, and how its last try ended. */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile jobs work: claims jobs of a queue and runs a command for each. */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile ls: every name that is held or waited for. */
 #include <inttypes.h>
 #include <stdlib.h>

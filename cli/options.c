@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Options of all verbs, from one table. */
 #include "base/nearest.h"
 #include "cli.h"

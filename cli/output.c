@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the verbs print: tables, JSON, and text that other users chose.
  *
  * Names and command lines come from anywhere, so they must neither move the cursor nor break the

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The processes of `stile run`, and of every wait that a signal may end.
  *
  *     front ──fork──► warden ──vfork──► command ──► whatever it starts

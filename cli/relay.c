@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The stderr of a job's command: passed on to ours, and the end of it kept for the job's error.
  *
  * A thread copies it. While our stderr takes nothing (Ctrl-S, a pager that is not scrolled), the

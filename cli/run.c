@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile run: CMD while holding a lock. */
 #include <stdlib.h>
 #include <string.h>

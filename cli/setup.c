@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile setup: creates what an engine needs in its server, or prints the statements. */
 #include "cli.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile show: holders and queue of one name, one row each. */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Signals: which of them are passed on, what reaches the warden, and dying of the signal that ended
  * the command.
  *

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 # bash completion for stile(1). Verbs and options are asked of the command itself.
 
 _stile_verbs() {

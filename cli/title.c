@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Another name for a warden, in ps, pkill and killall. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tree of processes below us: finding it, signalling it, ending it. */
 #include <dirent.h>
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The warden: holds the lock, owns the tree, and never lets the lock go while the tree may live.
  *
  * Locks that end with the process that holds them (a session of a database, a local lock) end when

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile watch: a line for every change of one name. */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """The picture in README.md: twenty hosts want one lock, and its holder is killed.
 
     docs/picture.py run STILE   runs it on a Redis of its own and writes docs/picture.json

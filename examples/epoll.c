@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In your own event loop: no background thread, no blocking call.
  *
  * The client is one more fd in your epoll set. When it is readable, call dispatch; callbacks run

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Why a lock needs a fence: a holder that was paused writes after its lease, and is refused.
  *
  * No lock can stop a write that is already on its way. The resource can: it stores the highest

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A lock in C++: released on every path, its token sent along with each write.
  *
  *     c++ -std=c++17 guard.cpp $(pkg-config --cflags --libs stile)

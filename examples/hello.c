@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The whole library on one page: take a lock, do what only one process may do, release it.
  *
  *     cc hello.c -o hello $(pkg-config --cflags --libs stile) && ./hello

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs in a database: `jobs add TEXT...` adds them, `jobs` works on them until none is left.
  *
  *     export STILE_ENGINE=postgres://localhost/app        (once: stile setup)

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Long work under a lock, and what to do if the lock is lost meanwhile.
  *
  * Run it, and in another terminal: stile break report

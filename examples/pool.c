@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* At most two at a time, however many ask: slots protect an expensive resource from overload.
  *
  * Here six threads of one process; if started twice, both processes share the same two slots. */

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile for C++17: the functions of stile.h as objects that release what they hold.
  *
  *     stile::client client("redis://localhost");

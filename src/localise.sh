@@ -1,4 +1,6 @@
 #!/bin/sh
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 # localise.sh ARCHIVE OUT FOLDER COMPILER...: an archive of one object, in which what is hidden is
 # local. Without this every internal name would be global in a program that is linked statically.
 set -e

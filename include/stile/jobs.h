@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile: job queues, stored in the engine (the databases have them).
  *
  *  J1. A job is one worker's at a time, for a lease that the worker extends. A worker that does not

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Checks the models of fenced Redlock with spin: the protocol as it is must have no error in any
 state within the bounds, and each broken variant must have one. The bounds begin with the model's
 name, unless it is fenced_redlock.

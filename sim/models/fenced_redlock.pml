@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Fenced Redlock without a clock: tokens are unique, and they grow.
  *

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Fenced Redlock with clocks that run right: never two holders within their deadlines.
  *

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A group of fenced Redlock is given other nodes: one group follows it at most, the old one grants
  * nothing from then on, and the new one begins with the largest token that the old one has granted.

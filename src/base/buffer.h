@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A queue of bytes, first in, first out. Zero-initialised means empty. */
 #ifndef STILE_BUFFER_H
 #define STILE_BUFFER_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From a member to the struct it is embedded in: how the function of a timer, task or callback
  * finds its owner. */
 #ifndef STILE_CONTAINER_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Errors are built from the inside out: error_set() says why, error_wrap() puts before it what was
  * being done. Both take NULL and return the status, so that a failing function is one line. */
 #ifndef STILE_ERROR_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FNV-1a, for sums by which one process detects a change. Names have a hash of their own
  * (base/name.h). */
 #ifndef STILE_HASH_H

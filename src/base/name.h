@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names: 1 to STILE_NAME_MAX bytes, no NUL, no control characters. Any other byte is allowed and
  * significant; distinct bytes are distinct names. */
 #ifndef STILE_NAME_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Option structs that grow: each starts with its size according to the caller's header. */
 #ifndef STILE_OPTIONS_H
 #define STILE_OPTIONS_H

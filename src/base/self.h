@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* This process as `stile show` describes it. Control characters become '?'. */
 #ifndef STILE_SELF_H
 #define STILE_SELF_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "stile.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

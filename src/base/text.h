@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Small text helpers: hex digits, and several texts packed behind a struct in one allocation. */
 #ifndef STILE_TEXT_H
 #define STILE_TEXT_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A URL is cut into raw pieces first, then each piece is decoded and checked.
  *
  * An unescaped '/', '?' or '@' in a password moves the cuts, and what then looks like a port, a

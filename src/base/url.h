@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Engine URLs: scheme:[//[user[:password]@]host[:port][,host[:port]...]][/path][?key=value[&...]]
  *
  * `local:`, `local:/path`, `redis://u:p@h:1/0?prefix=x`. Percent-escapes are decoded in user,

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile_doctor(): examines the engine. */
 #ifndef STILE_ADMIN_H
 #define STILE_ADMIN_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Admission: how many requests of one client an engine has to answer at once.
  *
  * Fifty thousand claims at once would be fifty thousand requests in flight. The last answers would

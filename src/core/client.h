@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A client: one open engine, its loop, its mutex and the locks made on it.
  *
  * After a fork the child's copy is invalid. Every call compares the epoch its client was

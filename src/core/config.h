@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The default engine, for a program that names none: $STILE_ENGINE, the user's file, the system's
  * file, or local:.
  *

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Leader and followers: which thread drives a client's loop.
  *
  * The leader is the one thread that may sleep in loop_wait(). A blocking caller becomes it if there

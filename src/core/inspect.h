@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* list, show and break: ask, collect copies, and hand them to the user without the mutex. watch.c
  * is made of the same parts. */
 #ifndef STILE_INSPECT_H

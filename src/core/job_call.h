@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calls on the jobs of an engine: sent, waited for, answered.
  *
  * A claim that found nothing waits here: until something comes into its queue (reported by the

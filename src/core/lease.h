@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Leases: renewed in batches, and over at their deadline.
  *
  * Deadline = time read before the request was sent + TTL - drift (1 % + 2 ms) - margin. It passes

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The state machine of a lock (lock.h): moved by its user's calls, by time and by the engine. */
 #include "core/lock.h"
 

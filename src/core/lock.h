@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a lock:
  *
  *     IDLE ─► IN_NAME_QUEUE ─► IN_ADMISSION ─► CLAIMING ◄─► PAUSED ─► IDLE

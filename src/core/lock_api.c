@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The public calls on a lock: check the handle and the options, feed the state machine of lock.c,
  * wait for its answer. */
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From a text to its engine: a URL's scheme, or the form of a connection string, names it. */
 #ifndef STILE_LOOKUP_H
 #define STILE_LOOKUP_H

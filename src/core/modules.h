@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Modules: engines in shared objects of their own (engines/module.h), and where they are. */
 #ifndef STILE_MODULES_H
 #define STILE_MODULES_H

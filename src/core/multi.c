@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Several locks as one: taken in canonical order, so that two callers never deadlock; all or none;
  * one deadline for all of them. */
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Queues inside a client, one per name: if an engine cannot distinguish two claims of one client
  * (class->apart unset), at most one claim per name and client reaches it. The others wait here,
  * first come, first served. */

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening a client, and closing it. */
 #include <stdlib.h>
 #include <string.h>

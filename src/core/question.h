@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One query to the engine, from the request to its answer. */
 #ifndef STILE_QUESTION_H
 #define STILE_QUESTION_H

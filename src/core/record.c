@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile_lock_record_start() and _end(): one line of text for each name,
  *
  *     1 TOKEN FROM UNTIL EXIT PID HOST COMMAND

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The record of a name's last holder. Core writes and reads its text; the engine stores it. */
 #ifndef STILE_RECORD_H
 #define STILE_RECORD_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "core/retry.h"
 
 #define RETRY_CAP_NS    (5 * NS_PER_SEC)

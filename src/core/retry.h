@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Policies (the profiles, with options applied), and how long to pause before an engine that has to
  * be polled is asked again. */
 #ifndef STILE_RETRY_H

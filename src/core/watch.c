@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* watch: show, repeated whenever the name may have changed.
  *
  * A name is shown once at the start, whenever its engine reports a change, and when a claim that

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* watch: show, repeated whenever the name may have changed. */
 #ifndef STILE_NAME_WATCH_H
 #define STILE_NAME_WATCH_H

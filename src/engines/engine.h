@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The contract between core and an engine.
  *
  * An engine knows how its server keeps a lock, and nothing else. Waiting time, retries, renewal

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A module: engines that are loaded when a URL first asks for them.
  *
  * Loading their client libraries would slow down every start of a command that never speaks to a

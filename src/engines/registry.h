@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The registry: the engines that this library knows. The build writes it (registry.c.in) from the
  * meson.build of each engine: a new engine is one folder and one line in src/meson.build. */
 #ifndef STILE_REGISTRY_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What all loops share: timers in a binary heap, tasks in a list, and the order of one turn. */
 #include "io/loop.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The loop: time, timers, file descriptors and randomness, as one interface.
  *
  * Core and engines never call epoll, clock_gettime or getrandom themselves; they ask the loop they

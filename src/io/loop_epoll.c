@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The loop for real use: epoll, a timerfd on CLOCK_BOOTTIME and an eventfd for kick().
  *
  * wait() runs without the owner's mutex and only fills `ready`; what is in there may be outdated

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Host names to addresses, on a thread of its own.
  *
  * getaddrinfo() may block for as long as the resolver waits: half a minute if a name server is

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

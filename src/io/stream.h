@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams: bytes to and from a server, over TCP, a Unix socket or TLS, in the loop.
  *
  * A stream is made for one target and reports through its events: opened once, then data any number

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of a stream, for stream.c and its tests. Events are called between enter_event() and
  * leave_event(), and the state is checked afterwards: the stream may have ended or been freed
  * meanwhile. */

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* TLS between a stream and its socket: bytes in, bytes out, no I/O of its own.
  *
  * Implemented on OpenSSL's memory BIOs, so that sending stays with the stream (MSG_NOSIGNAL, one

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mapped files that other processes may truncate. The pages behind the new end are gone, and the
  * next access to one of them raises SIGBUS, which ends a program that doesn't handle it. A handler
  * is installed if the signal has its default action; the program's own handler is replaced only if

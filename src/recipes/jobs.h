@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside the recipe for jobs. */
 #ifndef STILE_JOBS_RECIPE_H
 #define STILE_JOBS_RECIPE_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every call on jobs goes through: its checks, the request to the engine, and its answer, to a
  * caller that waits for it or to a callback. */
 #ifndef STILE_JOBS_CALL_H

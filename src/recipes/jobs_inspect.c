@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs, as a person deals with them: listing, showing, counting, retrying and dropping. */
 #include <string.h>
 

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """stile run on an engine whose leases run out, and the verbs for claims that outlive their process.
 
 $STILE_TEST is the command with a scripted engine inside: test:/FILE?ttl=MS&renew=...&detached=1.

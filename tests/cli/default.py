@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """The engine when none is named: from the environment, a file of the user or of the system, or local:."""
 import json
 import os

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """stile doctor: what it prints, and its exit codes."""
 import json
 import os

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Where the command finds its engines.
 
 $MODULES are the modules of this build, $MODULE_DIR where they would be installed.

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Who ran last: what stile run records, and how stile show prints it; why a lock was lost."""
 import os
 import re

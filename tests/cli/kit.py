@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of the command share: a scene of its own for each test, and TAP for all of them.
 
 The command under test is $STILE. Whatever a test waits for is an event (a line, the end of a

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """What a refusal, a wait and a lock without a token print, and hints that work as they are printed.
 
 $STILE_TEST is the command with a scripted engine inside: test:/FILE?grant=busy&show=never&bare=1.

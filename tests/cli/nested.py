@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """stile run and what is around it: its own name, the outer run's password, what is stored of the
 command, exit codes that a script can distinguish, programs with another user's rights."""
 import os

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Parameters of engine URLs: a value that is none of those a parameter knows is refused with a sentence
 that names the parameter, before anything is connected to; in every engine."""
 import os

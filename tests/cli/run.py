@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """stile run: what the command gets, how it ends, names, waiting."""
 import os
 import re

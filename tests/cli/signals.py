@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Signals of stile run: each one reaches the command exactly once, whatever its process group, and
 run dies of the one that ended the command."""
 import os

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """stile run in a terminal, under a shell with job control: as if the command had been started alone."""
 import fcntl
 import os

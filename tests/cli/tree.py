@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """stile run owns the process tree: loss, signals, kill -9 of the front, of the warden, of both.
 
 Two independent witnesses: a FIFO that every process of the tree keeps open, whose end comes when

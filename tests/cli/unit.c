@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of the command that need no engine: durations, texts, JSON, the walk through a made-up
  * /proc, with and without the kernel's lists of children, and what a warden makes of signals. */
 #include <fcntl.h>

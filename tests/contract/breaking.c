@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* break: the lock is taken from its holder, which is notified (LESSONS row 1); what it still does
  * is refused or carries a smaller token. */
 #include "contract.h"

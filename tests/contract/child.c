@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The other process: one client, a few locks, one command a line on stdin, one answer a line on
  * stdout. It ends when its stdin does, and never outlives the suite. */
 #include "contract.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening, closing, capabilities, and being called in a way that cannot work. */
 #include "contract.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every engine promises, as one suite that takes a URL. It knows nothing of an engine but
  * include/stile.h and what the engine declares in its caps: what it declares must work, and what
  * it does not declare must be refused with UNSUPPORTED.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Processes that are killed with -9 or stopped, while they hold and while they wait. */
 #include "contract.h"
 

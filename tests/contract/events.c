@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Async calls, with our thread and without it: in an event loop of the program's own. */
 #include <string.h>
 

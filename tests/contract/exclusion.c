@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One at a time: among processes, among threads of one client, among clients of one process. */
 #include "contract.h"
 

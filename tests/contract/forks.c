@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* After fork() the child's handles are dead and the parent's locks are the parent's alone
  * (LESSONS row 31). */
 #include "contract.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The record of a name's last holder, which outlives it (stile_lock_record_start()). */
 #include "contract.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hold_at_least and lock-delay: names that stay taken without a holder. Whether a name
  * is kept is asked of holds that outlast the test, whether it comes free again of short ones. Times
  * are checked in one direction only: never earlier. */

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* show, list and watch (LESSONS row 29). */
 #include "contract.h"
 

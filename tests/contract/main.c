@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* contract [URL [FILTER]]     FILTER: which tests, with * and ?
  *
  * The URL comes from the command line or, where it has a password, from STILE_CONTRACT_URL. "@TMP@"

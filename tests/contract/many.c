@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Several locks as one, thousands of locks, many threads. */
 #include "contract.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names are bytes: different bytes, different locks (LESSONS rows 22, 24). */
 #include "contract.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* First come, first served, where the engine keeps a queue; and every waiter is served. */
 #include "contract.h"
 

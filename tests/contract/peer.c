@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The suite's end of the two pipes; child.c has the other. */
 #include "contract.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Looking at locks, and waiting until they look as they should. */
 #include "contract.h"
 

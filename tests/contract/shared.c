@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Readers and writers. A reader waits for earlier writers only (LESSONS row 12). */
 #include "contract.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* At most N at a time, and as many again after any number of deaths. */
 #include "contract.h"
 

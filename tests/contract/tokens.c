@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The token only grows, whichever client holds and however it ended (LESSONS row 2). */
 #include "contract.h"
 

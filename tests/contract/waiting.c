@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Waits that end without a grant, and what they must not leave behind (LESSONS rows 6, 7). */
 #include "contract.h"
 

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Runs the contract suite on an etcd of its own:
 
     with_etcd.py PROGRAM URL [FILTER]

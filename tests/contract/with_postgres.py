@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Runs the contract suite on a PostgreSQL of its own:
 
     with_postgres.py STILE PROGRAM URL [FILTER]

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Runs the contract suite on a ZooKeeper of its own:
 
     with_zookeeper.py PROGRAM URL MEMBERS [FILTER]

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """The programs of examples/ do what they say, and stay short enough to be read.
 
 Usage: examples.py FOLDER_OF_THE_PROGRAMS STILE
@@ -10,7 +12,7 @@ import sys
 import tempfile
 
 PATIENCE_S = 60
-LINES = 80
+LINES = 82  # with the two of the licence
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCES = os.path.join(HERE, "..", "..", "examples")
 FOLDER, STILE = sys.argv[1:3]

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """What README.md shows is something that runs.
 
 Usage: readme.py SOURCE_ROOT BUILD_ROOT STILE COMPILER...

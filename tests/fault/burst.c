@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Thousands of claims at once: burst URL N TTL_MS. One client claims N names in one turn and holds
  * them all; another one claims the same names and waits for them; the first one gives all back in
  * one turn, and the second one gets each. Prints how long a claim, a hand-over and a release took

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One client that claims very many names at once, and gives them all back: burst URL NAMES WAIT_MS.
  * Says how many were granted and given back; anything else is an error, of which it says the first.
  */

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """What tests on real clusters of consensus servers share, whichever engine it is.
 
 A Cluster has three servers, which the tests of a file break and mend one after the other.

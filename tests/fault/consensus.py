@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """What can happen to a cluster of three and to its clients. Each case is written once, and happens to
 every engine: the user hears of it in a word that fits, there is no second holder, tokens grow, and
 nothing is left in line."""

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One of several that want the same lock, time and again: contend URL NAME ROUNDS [LOOKS]. Says
  * "ready" once it has reached the engine, then for each time that it had the lock
  *

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Eight processes want one lock while servers are stopped, connections are cut and clocks jump, in a
 random order that a seed repeats (STILE_SEED): never two holders, and tokens in the order of grants."""
 import contextlib

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Many clients in one process, each with a session of its own, that all want the same lock: crowd
  * URL NAME CLIENTS ROUNDS TTL_MS PACE_MS. ROUNDS 0: time and again, until its input ends. They come
  * one after the other, PACE_MS apart. Says "ready" once all of them have reached the engine and

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """What stile doctor finds on a live redis-server: each finding is provoked by the server's own
 set-up, and gone once what it says was done."""
 import contextlib

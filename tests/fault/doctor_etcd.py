@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """What stile doctor finds on the members of an etcd cluster: one, three, one of them gone or stopped,
 full, of two clusters, a learner."""
 import os

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of stile doctor share: findings by their ids, doing what they say, and servers that
 can't be had here."""
 import contextlib

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """What stile doctor finds on the nodes of redlock, and what --adopt does about one that forgot."""
 import contextlib
 import json

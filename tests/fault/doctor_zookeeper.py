@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """What stile doctor finds on the servers of a ZooKeeper ensemble: one, three, two, some of them gone,
 stopped or read-only, of two ensembles, set up otherwise, or silent about themselves."""
 import os

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """An etcd that is killed, stopped, compacted, full, or does not want us, and what the user of stile
 hears of it."""
 import http.server

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Thousands of claims of one client at once: they are queued, and none fails."""
 import os
 import subprocess

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Three etcd members that are killed, stopped and cut off, leases and keys that go behind our back,
 and very many waiters."""
 import json

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """A URL whose endpoints do not belong together: two programs would hold one lock, each in its own cluster."""
 import contextlib
 

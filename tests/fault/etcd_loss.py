@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Why a lock on etcd was lost, and which process keeps a name, as their users hear of it."""
 import signal
 import socket

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """An etcd with many keys, most of them other programs': large values, long names, keys below a lock's name."""
 import json
 import urllib.request

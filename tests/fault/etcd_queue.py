@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Two and three processes that take one lock of an etcd as fast as they can: the deletion of a key may
 be reported before a claim learns that it has to wait for it. A client that missed that would wait for
 ever."""

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Where the records of last holders are in an etcd, how long they last, and what may happen to them."""
 import json
 import re

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Locks of an etcd that can't be given back at once: a balancer answers for its members, or a role does not
 allow it. Whatever it is, no name stays locked for ever while its client lives."""
 from cluster_kit import expect, granted, spin

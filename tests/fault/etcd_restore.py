@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """An etcd that comes back with less than it had: restored from a snapshot, or with empty disks. What was
 granted since then is known only to its holder."""
 import os

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Grants with their times: never two at a time, and tokens in the order of grants."""
 
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One client that asks for many locks at once: hoard URL COUNT LENGTH TTL_MS. Names have LENGTH
  * bytes. When all are answered it says how many it holds, and why it does not hold the others.
  * Then, for each line on its input: "count" says so again; "release" gives all back and says how

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One client that holds locks while it asks for others: keep URL. For each name on its input it
  * tries once, or waits for as many milliseconds as follow behind a tab, keeps what it gets until
  * its input ends, and prints the status. Behind a further tab: the TTL and the renewal interval in

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """A process with one client, which holds one lock while it asks for another."""
 import contextlib
 import os

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A state file that is cut off, foreign, of another version or boot, or has a flipped bit: opening
  * or the first use says CORRUPT, or all goes on with tokens that grow. Never a crash, never a
  * second holder. Every bit in turn under STILE_SOAK=1, else a seeded choice. */

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A process is killed with -9 at an instruction of an operation, at every one in turn under
  * STILE_SOAK=1, else at a seeded choice. ptrace steps it there. Whatever it leaves, the others must
  * get the lock, one at a time, with tokens that grow, and nothing may leak.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names by the hundred thousand: taken in turn, held at once, left behind by a process that ends
  * without a word. Idle names cost nothing, what was left is no damage, and the room is given back.
  * Ten million in turn and a million at once under STILE_SOAK=1. */

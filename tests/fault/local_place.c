@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the local engine's files are, which users may use them, and what is refused: links, other
  * users' directories, disks of other machines. */
 #include "fault/local_place_kit.h"

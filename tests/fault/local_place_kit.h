@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A directory for the local engine, and processes that try to use it. */
 #ifndef STILE_LOCAL_PLACE_KIT_H
 #define STILE_LOCAL_PLACE_KIT_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The local engine on a full disk, without memory, and without file descriptors. */
 #include "fault/local_place_kit.h"
 

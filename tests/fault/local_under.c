@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is done to the directory under its users: removed with all that is in it, sockets that can't
  * be reached, a boot id or a clock that differs from container to container. */
 #include "fault/local_place_kit.h"

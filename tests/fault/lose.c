@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One holder that waits for its loss: lose URL NAME [TTL_MS [HOLD_MS]]. Prints "held", and why the
  * lock was lost. Its start is recorded. The end of its input ends it, too. */
 #include <poll.h>

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """A holder on etcd or ZooKeeper that learns why its lock is gone."""
 import os
 import re

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """A MariaDB that is killed, restarted, stopped, full, or does not want us; sessions that are ended
 under their locks; and what the user of stile hears of it."""
 import os

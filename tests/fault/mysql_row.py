@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """mode=row of mysql in trouble: sessions that are killed, servers that crash, holders that are killed
 or stopped, rows that others have locked, answers that are lost."""
 import json

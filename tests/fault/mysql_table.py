@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """mode=table of mysql in trouble: servers that crash or are full, sessions and statements that are
 killed, transactions in each other's way, holders that are stopped, clocks that are changed."""
 import os

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every allocation of an engine (ENGINE_CLASS) fails in turn, on a real server: each call ends with
  * a status that says why or does its work all the same, nothing hangs or leaks, no second one
  * holds, and in the end nothing of it is left on the server. */

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile_client_open_async() of one engine, driven by poll() in one thread:
  *
  *     fault-opening URL [FILTER]

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Poolers in front of a PostgreSQL that mix up the answers of their clients."""
 import subprocess
 

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """What `stile setup` creates in a PostgreSQL, which users may use it and how it is changed; and servers that only
 pass for one."""
 import json

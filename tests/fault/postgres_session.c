@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* postgres_session URL: a client that lives for long on a server where things go wrong, and what it
  * has in the server meanwhile. Another connection looks, and does the harm. */
 #include <setjmp.h>

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """A PostgreSQL that is full, whose transactions get in each other's way, or whose client's clock jumps;
 and mode=row, whose locks are transactions."""
 import os

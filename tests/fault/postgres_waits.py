@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """What waiting costs a PostgreSQL: no snapshot that lasts, few connections; and in which order it ends."""
 import os
 import shutil

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """A redis-server that is killed, stopped, emptied, full, or does not want us; and what the user of
 stile hears of it."""
 import signal

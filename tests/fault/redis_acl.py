@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """The ACL that a user of locks needs, in each mode: these are the rules of docs/guarantees.md, and
 users that lock here are allowed nothing else."""
 import pathlib

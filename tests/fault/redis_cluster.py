@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """A Redis Cluster whose slots move, whose nodes are killed or change places, or that is down."""
 import atexit
 import contextlib

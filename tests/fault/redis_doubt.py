@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """A request was sent, and no answer came: it may or may not have been executed. In each
 case the user gets a true answer, and nothing is left behind."""
 import signal

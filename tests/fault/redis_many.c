@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ten thousand claims on one name, and thousands of names held at once, on a real redis-server. */
 #include <errno.h>
 #include <pthread.h>

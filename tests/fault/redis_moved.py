@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """A primary that is replaced behind an address that stays: a virtual IP, a TCP proxy or a DNS name.
 The old primary lives on as a replica and keeps its clients, which must notice and go to the new one."""
 import contextlib

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """The queue when connections break, servers restart or lose their data: no wake-up is missed, no
 waiter is forgotten, and waiters are quiet."""
 import os

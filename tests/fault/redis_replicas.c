@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* wait_replicas while a replica is silent: claims are refused, each within a bounded time, and
  * nothing else is held up. */
 #include <pthread.h>

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """A primary that Sentinels watch is killed, stopped or demoted; and Sentinels that know little."""
 import os
 import pathlib

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Connections that go silent and never end: a firewall that has forgotten them, a host that is gone.
 A holder must notice early enough to renew over another connection."""
 from redis_kit import (expect, gets_in, kill_at_once, nothing_left, renewed, run_tests, through,

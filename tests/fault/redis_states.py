@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """A redis-server that is loading, read-only, full, crowded, without its replicas, or has something
 else where locks are kept."""
 import os

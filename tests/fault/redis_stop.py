@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Holders and servers that are stopped, holders that die, clocks that jump; what is kept for how
 long, and that the token shows which one is late."""
 import signal

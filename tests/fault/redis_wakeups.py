@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """No wake-up is lost: whichever process died and whatever was deleted by hand, a living waiter checks
 by itself, long before its wait is over. Each waits for SOON; without that look it would sleep for
 half a minute or for an hour."""

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Five nodes of redlock of which some are down, stopped, empty, or a little ahead of time: the status
 that the user sees, never two holders, and tokens that only grow."""
 import signal

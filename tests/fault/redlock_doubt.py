@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Requests to the nodes of redlock that may or may not have been executed, and nodes that get a
 withdrawal late."""
 from redis_kit import acquire, acquired, expect, gets_in, lost, run_tests, ended_with, waiting

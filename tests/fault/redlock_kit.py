@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of faults on the nodes of redlock share."""
 import contextlib
 import os

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Nodes of redlock that come up after a client was opened get the checks of open(): before a node has
 answered them, and while it fails them, it does not vote."""
 from redis_kit import Proxy, acquire, expect, gets_in, run_tests, waiting

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """A holder on several nodes learns at once that its lock is gone, and why; with fences and
 without. The leases are so long that no renewal could report it, except where a test is about
 renewals."""

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Many names at once on the nodes of redlock: what can't be asked yet waits in the client, everything is
 granted, and each name costs each node the same few requests, however many there are."""
 import os

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Nodes of redlock that were adopted: until every lease that they have forgotten is over they take no
 claims and hand over nothing, whatever is asked of them."""
 from redis_kit import acquire, expect, gets_in, run_tests, waiting

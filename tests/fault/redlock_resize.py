@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """How many nodes a group of redlock has is part of its name: a client of another size is refused, and
 `stile doctor --resize` changes it without two holders or a token that comes back, whatever is
 running, and wherever it is cut short."""

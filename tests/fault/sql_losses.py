@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Why a lock was lost, and how long a claim has waited, in a database: sql_losses.py postgres|mysql."""
 import json
 import socket

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """The record of a name's last holder in a database: sql_records.py postgres|mysql. What the engine's
 contract says is tested there; here is the table: which users may use it, that it may be missing or locked, that it
 does not grow for ever, and that its writers do not block each other."""

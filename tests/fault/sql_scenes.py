@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """What can happen to a database and to the sessions of its clients. Each case is written once, and
 happens to both: wrap it in the on_server() of a kit."""
 import os

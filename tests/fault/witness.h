@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by programs that report when they held a lock: the clock, and error messages. */
 #ifndef STILE_TEST_WITNESS_H
 #define STILE_TEST_WITNESS_H

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """A ZooKeeper server that is killed or stopped, nodes that are made in doubt, names that are kept
 when they have no holder, and what stile reports about it."""
 import os

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Three ZooKeeper servers that are killed, stopped and cut off, sessions and nodes that go behind our
 back, and very many waiters."""
 import contextlib

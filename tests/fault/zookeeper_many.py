@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """One client with so many locks that the paths of their nodes are more than 1 MB: more than a server
 takes in one packet, or reads back from its own log. With STILE_SOAK, 50,000 of them."""
 import os

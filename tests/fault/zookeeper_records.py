@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Where the records of last holders are in a ZooKeeper, and what may happen to them."""
 import contextlib
 

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Sessions of ZooKeeper that move to another server, servers that only read, are silent or away, users
 that are kept apart, and URLs that ask for what is not there."""
 import contextlib

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Many locks of one client that are given back in one turn of its loop, on a real server: they go
  * in one request, and if one of them was taken away meanwhile, it alone is lost. */
 #include <poll.h>

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """What a ZooKeeper server may send, be or become: nodes of other programs among the locks, answers
 that were damaged on the way, numbers that run out, data that is gone, an address that has changed,
 TLS."""

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs a fuzz target over its corpus as a plain test: corpus-NAME DIRECTORY. One TAP case a file,
  * in byte order, then one for no bytes at all. */
 #include <dirent.h>

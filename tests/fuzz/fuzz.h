@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every fuzz target starts with. */
 #ifndef STILE_FUZZ_H
 #define STILE_FUZZ_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A duration is accepted exactly by its rule, and has the value that a slower reader finds. */
 #include "fuzz.h"
 

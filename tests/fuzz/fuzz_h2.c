@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What an etcd server may send: whatever comes, and in whatever pieces, stays within its bounds,
  * and each call ends once at most. The first byte says how long the pieces are. The stream below is
  * played here; a call and a stream of messages are under way. */

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a ZooKeeper server may send: whatever comes, and in whatever pieces, stays within its
  * bounds, each request is answered once at most, and the connection ends once at most. The first
  * byte says how long the pieces are. The stream below is played here; a request of each kind is

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A name is accepted exactly by its rule; its hash depends on every byte and on nothing else. */
 #include "fuzz.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a server has stored as a record is read as one, or refused; its texts stay inside it and can
  * be printed. */
 #include "fuzz.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Replies of every shape for everything that asks a Redis server: redis, its Sentinels and its
  * Cluster, and redlock. A server of the target's own answers each command, by the bytes of the
  * input, as a server would, or with something that only RESP allows; it publishes what nobody

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Replies of a Redis server: whatever comes, and in whatever pieces, stays within its bounds. The
  * first byte says how long the pieces are. */
 #include <stdint.h>

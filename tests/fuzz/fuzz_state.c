@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The bytes change a sound state file, which is then opened and used. What opening has checked must
  * stay sound in use; nothing may crash or run for ever.
  *

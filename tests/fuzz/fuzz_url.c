@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A URL that is understood is within its bounds; shown without secrets it is understood again, and
  * is the same but for those. No error repeats a password, escaped or not. */
 #include "fuzz.h"

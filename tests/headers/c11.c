@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The header alone, in strict C11: nothing of ours or of the system's comes before it. */
 #include <stile.h>
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The header alone, in strict C++11, 17 and 20: options as each can write them. */
 #include <stile.h>
 

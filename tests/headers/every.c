@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every function of the header, found by the linker. Compiled as C and, by every.cpp, as C++. */
 #include <stile.h>
 

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Manual and completion, checked against header and command.
 
 Usage: house.py SOURCE_ROOT STILE

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The C++ wrapper on local:, as a program would use it. */
 #include <stile.hpp>
 

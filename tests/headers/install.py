@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Installs into a directory of its own and uses what is there as a stranger would.
 
 Usage: install.py SOURCE_ROOT BUILD_ROOT PREFIX SANITIZERS shared|static

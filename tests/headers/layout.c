@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the members of the public structs are. Compiled with the header of 0.1.0 and with today's;
  * old_layout.c compares: programs of 0.1.0 read what the library fills, and fill what it reads. */
 #include <stile.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where a member is in its struct. */
 #ifndef LAYOUT_H
 #define LAYOUT_H

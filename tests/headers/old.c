@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A program compiled against the header of 0.1.0, run with today's library: its smaller structs are
  * accepted, and what it reads is where it was. */
 #include <stile.h>

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Headers, layers, symbols and style, checked against the files themselves.
 
 Usage: sources.py SOURCE_ROOT BUILD_ROOT ARCHIVE SHARED|'' COMPILER...
@@ -227,6 +229,23 @@ def functions_are_short():
                 start = None
 
 
+def every_source_names_its_licence():
+    """Programs that collect licences look for these lines at the top of a file."""
+    folders = [os.path.relpath(path, ROOT) for path in glob.glob(os.path.join(ROOT, "*"))
+               if os.path.isdir(path) and not os.path.basename(path).startswith("build")]
+    paths = [path for folder in folders for ending in SOURCES
+             for path in glob.glob(os.path.join(ROOT, folder, "**", "*" + ending), recursive=True)]
+    assert len(paths) > 500, len(paths)
+    for path in paths + glob.glob(os.path.join(ROOT, "tools", "*")):
+        path = os.path.relpath(path, ROOT)
+        if path.startswith("tests/headers/0.1.0/") or path.endswith(".in") or \
+                os.path.isdir(os.path.join(ROOT, path)):
+            continue
+        with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+            top = file.read(300)
+        assert "SPDX-License-Identifier: Apache-2.0" in top and "the stile authors" in top, path
+
+
 def nothing_is_left_to_do_later():
     for folder in "src", "cli", "include":
         for path in files(folder, ".c", ".h"):
@@ -239,6 +258,7 @@ def nothing_is_left_to_do_later():
 PERSON = r"(?:user|administrator|anyone|someone|everyone|reader|developer|operator|author)s?"
 SLIPS = re.compile(r"\bthe own\b|\bany ?more\b|\bwhat who\b|\bhow-manieth\b"
                    r"|(?<![-\w\"'(])(?:(?P<person>\b%s,? )|\b)who(?:ever)?\b(?=[ ,])" % PERSON, re.I)
+SOURCES = ".c", ".h", ".cpp", ".hpp", ".py", ".sh", ".lua", ".sql", "meson.build"
 PROSE = ".c", ".h", ".py", ".lua", ".sql", ".md", ".1", ".3", ".patch", ".pml", ".build"
 EXEMPT = "docs/style.md", "tests/headers/sources.py"  # they quote what they forbid
 
@@ -285,6 +305,7 @@ sys.exit(run_cases([
     files_of_a_folder_do_not_call_in_circles,
     every_mutant_applies,
     functions_are_short,
+    every_source_names_its_licence,
     nothing_is_left_to_do_later,
     prose_has_named_subjects,
     layout_is_clang_format_s,

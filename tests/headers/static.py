@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """The command with all engines inside, as -Ddefault_library=static builds it.
 
 Usage: static.py STILE ENGINE,... LIBRARY...

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Runs functions as TAP cases; an assertion that fails is reported under its case."""
 
 

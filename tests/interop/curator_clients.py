@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Curator's InterProcessMutex and InterProcessReadWriteLock on the same paths: each excludes the
 other, the line is kept across both, and nobody leaves a node behind."""
 import os

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """`etcdctl lock` and `etcdctl elect` on the same names: each excludes the other, the line is kept across
 all of them, observers of an election see one leader, ours included, and nobody leaves a key behind."""
 import os

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """etcd's own Go client on the same names: concurrency.Mutex and Election, and the RWMutex of its
 recipes. Each excludes the other, the line is kept across both, and nobody leaves a key behind."""
 import os

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """What the tests with other clients of etcd share: a server and programs of theirs that are driven by
 lines, for each case; and the questions that are asked of ours."""
 import contextlib

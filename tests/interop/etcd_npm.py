@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """etcd3 of npm on the same names. Its elections have the keys of concurrency.Election below "election/":
 each excludes the other, the line is kept across both, one leader is seen by all, and nobody leaves a
 key behind. Its Lock is one key, the name itself: with dialect=etcd3 each excludes the other."""

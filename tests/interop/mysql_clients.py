@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Other clients on the same server: mariadb by hand, and MySQLdb. Each excludes with us in both
 directions."""
 import json

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """redlock of npm, versions 4 and 5, on the same servers and keys: one of them (redis://), three and
 five (redlock://, with the fence and without). Each excludes the other, and frees only its own."""
 import contextlib

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """pg and mysql2 of npm on the same databases and names: each excludes with us in both directions."""
 import os
 import pathlib

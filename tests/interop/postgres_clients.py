@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Other clients on the same database: psql by hand, psycopg2, our SQL functions in a transaction, and
 the keys of other libraries. Each pair excludes in both directions."""
 import hashlib

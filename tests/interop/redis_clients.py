@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Other clients on the same server and key: redis-cli as in any tutorial, and redis-py's Lock. Each
 pair excludes in both directions, and neither frees the other's lock."""
 import os

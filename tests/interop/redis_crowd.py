@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """A mixed crowd on one key: ours, redis-py and node-redlock, each of which takes it again as soon as
 it has given it back. Ours stand in a queue, the others poll, and nobody starves. Prints how often
 each had it; with STILE_SOAK set for longer, and then nobody may be below a tenth of the mean."""

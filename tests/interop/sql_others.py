@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of other clients of a database have in common."""
 import os
 import pathlib

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* jobs URL [FILTER]: the jobs of stile.h on a real database. One suite for all that have them. */
 #include <setjmp.h>
 #include <stdarg.h>

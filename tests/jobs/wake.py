@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Which workers of a PostgreSQL queue are woken by what comes into it: some where some wait, none and
 without a word where nobody does, and never too few."""
 import os

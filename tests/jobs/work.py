@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """`stile jobs` on a real database ($JOBS_ON: postgres or mysql): what it prints and how it ends, and
 workers, servers and connections that come to harm in the middle of a job."""
 import base64

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A module for the test of the loader; its build says what is wrong with it. */
 #include "engines/module.h"
 

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Packages that tools/deps installs leave no daemon running, whatever happens to it on the way.
 
 Usage: daemons.py SOURCE_ROOT BUILD_ROOT

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """`make deb` says what it could not do, and fails if lintian complains. The tools it calls are stand-ins.
 
 Usage: deb.py SOURCE_ROOT BUILD_ROOT

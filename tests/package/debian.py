@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """The files of debian/ agree with what is built: each installed file has its package, the symbols and the
 versions are those of the library.
 

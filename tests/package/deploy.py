@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """The files of examples/deploy/ are accepted by the programs that read them, and their command lines run.
 
 Usage: deploy.py SOURCE_ROOT BUILD_ROOT STILE

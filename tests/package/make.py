@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """What the Makefile builds: little for the demo, the engines whose libraries are there, all in CI.
 
 Usage: make.py SOURCE_ROOT BUILD_ROOT

@@ -1,3 +1,5 @@
+// SPDX-FileCopyrightText: the stile authors
+// SPDX-License-Identifier: Apache-2.0
 /* How many nodes the server counts below a node, in the files of one that is stopped:
  * Numbers DATA-DIRECTORY PATH NUMBER. The next sequential node gets this number. */
 import java.io.File;

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """A load balancer in front of a server, which answers 503 while it takes that for away.
 
     with Balancer(server.port) as balancer:

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Preloaded into a server, it gives it a wall clock of its own, which a test can set at any moment:
  * $STILE_TEST_CLOCK names a file with the seconds that it is ahead, an int64_t.
  *

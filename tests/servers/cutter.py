@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Stands between a client and a server. The first connection over which these words go to the server
 is cut when their answer comes, which nobody sees.
 

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Ways to any server that can be cut, and ways on which answers are damaged.
 
     with Forward(server.port) as way:

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Preloaded into a server, it gives it a disk that a test can fill at any moment: while the file
  * that $STILE_TEST_FULL names exists, no file grows. */
 #undef _FILE_OFFSET_BITS /* it would give two of these functions one name */

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Preloaded into a client, it is the resolver: $STILE_TEST_HOSTS names a file with lines of a
  * host's name and its address, which a test can change at any moment. With "-" for the address, the
  * answer stays away for half a minute. */

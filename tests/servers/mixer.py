@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Stands between a client and a PostgreSQL, as a pooler that mixes up answers would.
 
     with Mixer(server.port, b"words") as mixer:

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Preloaded into a client, it resolves names as a test says, which can change its mind at any
  * moment: $STILE_TEST_HOSTS names a file with lines of a name and its address. Other names are
  * resolved as ever. */

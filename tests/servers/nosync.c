@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Preloaded into a server, it keeps the server from waiting for the disk. What the server has
  * written survives the death of its process, and no test crashes the machine. */
 #undef _FILE_OFFSET_BITS /* it would give sync_file_range() another name */

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """What servers of a test's own have in common: each is a process on free loopback ports, with a
 directory, and ends with the test, even if that is killed."""
 import ctypes

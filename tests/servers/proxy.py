@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """A way to a redis-server on which requests and answers get lost, stay away, or come late.
 
     with Proxy(server.port) as proxy:

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Several redis-servers that belong together: a primary with replicas and Sentinels, a Cluster.
 
     with Watched() as group:     # a primary, a replica, three Sentinels

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """A redis-server of a test's own: on a free loopback port and a Unix socket, in a temporary
 directory, without persistence; it ends with the test, even if that is killed.
 

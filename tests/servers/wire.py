@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """A wire to any server, which can break in one direction only.
 
     with Wire(server.port) as wire:

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """A ZooKeeper of a test's own: one server or several, on free loopback ports, in a temporary
 directory; they end with the test, even if that is killed.
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Connections under test, and a record of their events. */
 #ifndef STILE_CONN_KIT_H
 #define STILE_CONN_KIT_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The other end of a gRPC connection, played by the test: it takes what the loop has sent, and says
  * what the test wants, in frames or in bytes. */
 #ifndef STILE_TEST_H2_PEER_H

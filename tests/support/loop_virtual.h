@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A loop in virtual time, for tests: nothing sleeps and nothing is random.
  *
  * Time stands still, except that a blocking wait() with nothing ready jumps to the earliest timer.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests over real sockets, in one thread: the test turns the loop, and in between plays the server
  * by hand, with blocking calls on its own end. */
 #ifndef STILE_TEST_NET_H

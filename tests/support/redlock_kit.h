@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Five redis-servers as nodes of redlock, each with a connection of the test's own beside it. */
 #ifndef STILE_REDLOCK_KIT_H
 #define STILE_REDLOCK_KIT_H

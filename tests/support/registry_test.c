@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In place of the library's registry in the test build of the command. */
 #include "engines/registry.h"
 #include "support/script_engine.h"

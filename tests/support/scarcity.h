@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A lack of memory, made to measure: one allocation fails, or all from one on. For tests that are
  * linked with --wrap (scarcity_dep), so that malloc() and the others come here first. */
 #ifndef STILE_TEST_SCARCITY_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An engine that does what a test scripts; scheme `test`.
  *
  * A struct script is a server (script_model.h) and the wire to it. Each request is answered by a

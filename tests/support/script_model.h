@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A small server in memory, for the scripted engine: names, holders with a TTL, queues in order of
  * arrival, tokens, hold_at_least and lock-delay. Its clock is a loop's, so in tests it is virtual.
  * Exclusive locks only. It knows nothing of delays and lost messages: those are the wire's. */

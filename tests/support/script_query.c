@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The scripted engine's answers for people. */
 #include <stdlib.h>
 #include <string.h>

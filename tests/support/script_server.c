@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The server's end of the wire: what it does with a request, and how its answer reaches core. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test:[/file][?...]   ttl=MS  grant=now|never|busy  renew=ok|unknown|never|lost
  *                      lease=claim|session  detached=1  doctor=fine,note,warning,danger
  *

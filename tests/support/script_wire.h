@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of the scripted engine among themselves. */
 #ifndef STILE_SCRIPT_WIRE_H
 #define STILE_SCRIPT_WIRE_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every unit test of core starts with. */
 #ifndef STILE_UNIT_H
 #define STILE_UNIT_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Clients in virtual time on one scripted server, without threads or sleep.
  *
  * One client: the server lives on the client's own loop, so blocking calls work too; time then

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The file that sets the default engine: what it may contain, and whose it must be. */
 #include <setjmp.h>
 #include <stdarg.h>

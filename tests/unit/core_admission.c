@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Admission: core lets as many claims and releases be unanswered as the engine says, and no more.
  * The rest wait in the client, in order, and none of them fails for it. */
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Acquiring a lost lock again: the handle counts as released, and the new claim waits until the
  * engine has answered the release of the old one. */
 #include "core/lock.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Async calls: the callback comes exactly once, never from inside the call, and may do a lot. Then
  * the same on a real epoll loop, without a thread of ours. */
 #include <poll.h>

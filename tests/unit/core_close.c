@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Closing a client: everything is given back, every call is answered, and nothing is waited for
  * without end. */
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Many threads at once on the real loop: callbacks among them, and forks in the midst of it. */
 #include "unit/core_threads_kit.h"
 

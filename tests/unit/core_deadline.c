@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Deadlines: where they come from, how renewals move them, and what happens when they pass. */
 #include "core/lease.h"
 #include "support/loop_virtual.h"

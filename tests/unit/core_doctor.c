@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile_doctor(): findings copied, worst first, and a client that is there for nothing else. */
 #include <stdio.h>
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* list, show, watch and break: copies, handed out without the mutex. */
 #include <stdlib.h>
 

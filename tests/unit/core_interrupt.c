@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Waits that end before their time: the client is closed, the lock is freed, or a signal handler
  * interrupts. On the real loop, with threads. */
 #include "unit/core_threads_kit.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Errands of jobs in virtual time, against an engine that says what the test has written down: when
  * a claim that waits looks again, and what it is answered. */
 #include <setjmp.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calls on jobs, blocking and async, while every allocation fails in turn, alone or with all that
  * follow: each ends in NOMEM or does its work all the same, answers once, and leaks nothing. */
 #include <setjmp.h>

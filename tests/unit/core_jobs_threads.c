@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calls on jobs by many threads of one client, on the real loop: every callback comes once,
  * whichever thread drives, and so does every answer when another thread adds, cancels or closes. */
 #include <setjmp.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calls that can't work: each is answered with MISUSE and does no harm. */
 #include <sched.h>
 #include <signal.h>

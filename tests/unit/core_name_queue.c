@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The queue of a name inside a client: one claim at a time reaches an engine that cannot
  * distinguish two claims of one client. */
 #include <stdlib.h>

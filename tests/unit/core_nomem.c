@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every allocation fails in turn, alone or with all that follow: each call ends in NOMEM or does
  * its work all the same, nothing leaks, and what is held can still be given back. */
 #include <stdlib.h>

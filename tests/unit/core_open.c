@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile_client_open_async(): its callback comes once, with the outcome, whatever happens to the
  * client meanwhile. On the real loop, with our thread and without it. */
 #include <poll.h>

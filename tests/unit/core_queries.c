@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The async forms of list, show, watch and break: done comes once, after all infos and never from
  * inside the call. First in virtual time, then on the real loop with threads. */
 #include <stdlib.h>

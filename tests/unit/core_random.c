@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random schedules in virtual time: a few clients on one server, with slow and lost messages,
  * answers in doubt, cancels, time-outs, handles freed in any state, and clients that are paused
  * past their leases. Whatever happens:

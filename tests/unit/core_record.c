@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The record of a name's last holder: what core writes, in which order, and what it reads. */
 #include "core/record.h"
 

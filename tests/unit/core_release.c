@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Giving back: release and renewal are one machine (row 8), and the engine may be slow or silent.
  */
 #include "core/events.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where an engine has to be polled: profiles, tries, back-off with full jitter. */
 #include <stdlib.h>
 

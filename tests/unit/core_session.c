@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Renewals of many: one for a session, a few batches for claims. */
 #include <stdlib.h>
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Row 13: one status for each reason, with a message that says what was being done and why. */
 #include "core/events.h"
 #include "support/unit.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Blocked callers and the background thread on the real loop: which thread drives, which is woken,
  * and by whom. */
 #include "unit/core_threads_kit.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A client of the scripted engine on the real loop, and threads that use it. */
 #ifndef STILE_CORE_THREADS_KIT_H
 #define STILE_CORE_THREADS_KIT_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Waits that end without a grant: time-outs, cancels, doubts. Nothing may be left behind. */
 #include "support/unit.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The connection to etcd against a peer that does what the test says: requests, their answers,
  * logins and streams. Against real members: the contract suite and fault/etcd.py. */
 #include "support/scarcity.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a connection to etcd ends: by bytes that should not be, by silence, because its member goes
  * away, or freed from where it may be. */
 #include "unit/etcd_conn_kit.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A connection to etcd, and peers that do what the test says. */
 #ifndef STILE_ETCD_CONN_KIT_H
 #define STILE_ETCD_CONN_KIT_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Findings from the status of members. */
 #include <setjmp.h>
 #include <stdarg.h>

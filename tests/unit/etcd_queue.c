@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Keys, and which of them are in the way of a claim. */
 #include <setjmp.h>
 #include <stdarg.h>

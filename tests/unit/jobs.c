@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is the same for the jobs of all engines: how long a failed job rests. */
 #include <setjmp.h>
 #include <stdarg.h>

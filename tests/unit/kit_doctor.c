@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rules as tables: which rows apply, and what their texts become. Visits: their rounds and their
  * end. */
 #include <setjmp.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Claims by owner value, and renewals of many in one request. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The cells of the state file: no damage to them goes unseen, and they are made, used again and
  * found by the check. */
 #include "unit/local_table_kit.h"

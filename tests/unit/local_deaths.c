@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Holders and waiters of the local engine that are killed: they hold nothing, and are in nobody's
  * way. */
 #include "unit/local_three.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The local engine as core sees it: several sessions in one process that take turns and wake one
  * another. */
 #include "unit/local_three.h"

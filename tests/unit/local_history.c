@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The file of records: bounded, damaged, planted by others, full, and written by many at once. */
 #include <errno.h>
 #include <fcntl.h>

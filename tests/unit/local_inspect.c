@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the local engine reports in list, show and watch, and what break does. */
 #include "unit/local_three.h"
 

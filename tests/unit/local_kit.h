@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The local engine alone, without core: parties (one open engine each) and their claims, with a
  * sink for what the engine says. Several parties live in one process, each with its own loop. */
 #ifndef STILE_LOCAL_KIT_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The queue of a name beside a model of it that is slow and plain: random operations, and after
  * each of them both must agree on the order of the claims, the holders and their tokens. */
 #include "unit/local_table_kit.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names and their tokens in the table: thousands of them, forgotten ones, and the floor below which
  * no token comes back; and their observers. */
 #include "unit/local_queue_kit.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One user of a table, and what it does in one transaction each. */
 #ifndef STILE_LOCAL_QUEUE_KIT_H
 #define STILE_LOCAL_QUEUE_KIT_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Transactions on the state file: all or nothing, whatever happens to the process that has begun
  * one. */
 #include "unit/local_table_kit.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A table on a file without a name, and the processes that use it played by several mappings. */
 #ifndef STILE_LOCAL_TABLE_KIT_H
 #define STILE_LOCAL_TABLE_KIT_H

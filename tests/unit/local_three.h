@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Three parties in one directory, and other processes that can be killed. */
 #ifndef STILE_LOCAL_THREE_H
 #define STILE_LOCAL_THREE_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From a scheme to an engine, through modules that are there, not there, or not ours. */
 #include <setjmp.h>
 #include <stdarg.h>

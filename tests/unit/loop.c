@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Timers, and how a sleeping thread is woken, on a class that only counts calls. */
 #include "unit/loop_kit.h"
 

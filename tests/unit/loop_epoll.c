@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The real loop: watches, timers, its own file descriptors. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A loop of a class that only counts calls, in a time of its own. */
 #ifndef STILE_LOOP_KIT_H
 #define STILE_LOOP_KIT_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tasks, and the order of a turn, on a class that only counts calls. */
 #include "unit/loop_kit.h"
 

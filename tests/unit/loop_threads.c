@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The real loop, asleep in one thread and woken by another, or by a signal. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The loop of the other tests is tested itself. */
 #include <setjmp.h>
 #include <stdarg.h>

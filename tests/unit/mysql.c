@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of the mysql engine that need no server: names, the URL, what is said. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A connection against a server that does what the test says: how it comes up, is used, and goes.
  * Against a real one: redis_live.c. */
 #include "unit/redis_conn_kit.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A connection against a server that says what it may not, breaks off, or says nothing. */
 #include "unit/redis_conn_kit.h"
 

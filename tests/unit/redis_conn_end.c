@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A connection that is freed where it may be, moves to another server, or is inherited by a child.
  */
 #include "unit/redis_conn_kit.h"

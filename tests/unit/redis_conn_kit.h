@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A server that does what the test says, and a connection to it. */
 #ifndef STILE_REDIS_CONN_KIT_H
 #define STILE_REDIS_CONN_KIT_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Scripts and channels on a connection, against a server that does what the test says. */
 #include "unit/redis_conn_kit.h"
 

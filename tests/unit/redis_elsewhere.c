@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Requests that one connection hands to another, and connections that want to be elsewhere. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the errors of servers mean, by the texts that they really send: recorded from Redis 6.0.20,
  * 6.2.16 and 7.0.15, Valkey 8.0.1, and Dragonfly. */
 #include <setjmp.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The shortest of many leases, at most as long as it is and more than half of it. */
 #include <setjmp.h>
 #include <stdarg.h>

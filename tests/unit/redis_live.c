@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A connection against a real redis-server. */
 #include <signal.h>
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What people read about a loss. Whatever the server has, the text is one line of printable bytes.
  */
 #include <setjmp.h>

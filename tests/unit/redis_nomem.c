@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every allocation of a connection fails in turn: each request is answered exactly once or was not
  * taken, nothing half-written reaches the server, and with memory back it works again. */
 #include <stdlib.h>

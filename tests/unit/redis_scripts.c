@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every script of redis:// and redlock:// compiles on a real redis-server, under the name that the
  * build has given it. And which records of a name's last holder replace which. */
 #include <setjmp.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Slots of a Redis Cluster, compared with what a server says of them. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* TLS against a real redis-server, with certificates made for this run. */
 #include <stdio.h>
 #include <stdlib.h>

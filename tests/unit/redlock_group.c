@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which nodes count: founding a group, nodes that forgot, and their adoption. */
 #include <stdio.h>
 #include <stdlib.h>

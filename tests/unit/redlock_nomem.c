@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every allocation fails in turn, in core and in the engine: each call is answered, nobody holds
  * what it was not granted, and with memory back it works again. */
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which claim gets a majority, and what the others leave behind. */
 #include <poll.h>
 #include <stdio.h>

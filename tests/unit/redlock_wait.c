@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting: queues that differ, and claims that give way. */
 #include <stdio.h>
 #include <stdlib.h>

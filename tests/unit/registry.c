@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The registry of this build: each engine that was built is found by its schemes, and texts that
  * are no URLs reach the engine that claims their form. */
 #include <setjmp.h>

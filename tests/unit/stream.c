@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams: the way to a server over TCP and Unix sockets, by name, and to one that does not
  * answer. */
 #include "unit/stream_kit.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A stream, a server for its other end, and a record of its events. */
 #ifndef STILE_STREAM_KIT_H
 #define STILE_STREAM_KIT_H

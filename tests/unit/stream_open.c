@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams that are open: what is sent and how, and their end wherever it comes. */
 #include "unit/stream_kit.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* When servers are tried, and for how long. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the doctor makes of servers that can't be had here: other versions, observers, many of them.
  */
 #include <setjmp.h>

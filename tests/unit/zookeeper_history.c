@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Records of last holders: several names in the data of one node. */
 #include <setjmp.h>
 #include <stdarg.h>

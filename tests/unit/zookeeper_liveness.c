@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which replies move the time from which a session's lease counts. */
 #include <setjmp.h>
 #include <stdarg.h>

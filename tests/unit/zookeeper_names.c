@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names as nodes, and nodes in line. */
 #include <setjmp.h>
 #include <stdarg.h>

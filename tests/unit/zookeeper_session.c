@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A session, over real sockets, with a server that does what the test says. */
 #include <stdio.h>
 #include <stdlib.h>

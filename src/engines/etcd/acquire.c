@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From the first request to the grant: putting the claim's key, waiting in the queue, and checking
  * at the head of it that the key is still there. States and their transitions: claim.c. */
 #include "engines/etcd/etcd.h"

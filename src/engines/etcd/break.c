@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* break: deletes the keys of the holders, in two steps.
  *
  * A holder is notified by the watch on its own key, with the key's last value. So a first

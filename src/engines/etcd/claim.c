@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A claim's states, how it holds, and how it ends: releasing, withdrawing, clearing away.
  *
  * The claim's key lives by a lease that other claims keep alive, so it would not go by itself: core

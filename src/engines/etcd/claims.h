@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A claim: one key in the queue of a name, from the first request to the release.
  *
  *     IDLE ─► LEASING ─┬─► TRYING ──► HELD if it is first, else busy

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The connection to a cluster: requests with deadlines, and streams, over one HTTP/2 connection to
  * one of its members at a time.
  *

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the doctor asks the members of a cluster, and what follows from the answers. */
 #ifndef STILE_ETCD_DOCTOR_H
 #define STILE_ETCD_DOCTOR_H

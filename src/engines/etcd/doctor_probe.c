@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* examine(): the status of every endpoint of the URL, each over a connection of its own; then, from
  * a sound one, what concerns the whole cluster: its members, alarms, and how long a lease lasts.
  * doctor_rules.c derives the findings. */

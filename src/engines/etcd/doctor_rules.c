@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the members' answers mean for locks: findings, without any request. */
 #include <inttypes.h>
 #include <stdio.h>

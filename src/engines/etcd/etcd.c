@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* etcd: the keys and rules of Go's concurrency.Mutex and `etcdctl lock`, in the engine's contract.
  *
  * A claim is a key "<prefix><name>/<lease in hex>", bound to our lease. The server orders the keys

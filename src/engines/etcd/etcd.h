@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The etcd engine: what its files share. */
 #ifndef STILE_ETCD_H
 #define STILE_ETCD_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Records of last holders: one key for each name, "<prefix>\1stile/last/<name>".
  *
  * Its value is the token in twenty digits, a space and the record's text, so that the server can

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gRPC calls over one HTTP/2 connection: nghttp2 between its calls and a stream.
  *
  * It writes to a stream that is open, and is given what the stream receives. up() comes when the

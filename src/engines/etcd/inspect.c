@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* list, show and watch: the keys of one name, or of all, read at one revision; then the
  * owners of their leases, and how long those last. */
 #include <stdlib.h>

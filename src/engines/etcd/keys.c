@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Keys: "<prefix><name>/<lease>" as Go's concurrency.Mutex, "<prefix><name>/read/<...>" and
  * "/write/<...>" as its recipe's RWMutex, "/slots/<...>" of our own: there the lease has eight more
  * digits, which distinguish the claims of one client. A ghost's key is that of its claim with a

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The keys of locks, and their values: what is written, and how it is read back. */
 #ifndef STILE_ETCD_KEYS_H
 #define STILE_ETCD_KEYS_H

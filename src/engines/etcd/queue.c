@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The queue of a name: which of its keys are in the way of one claim, and watching for them to go.
  *
  * A queue may not fit into one answer: most keys of its range may be of longer names ("jobs/a/..."

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* First the keys alone, page by page, for the values of other programs may be large; then the
  * values of locks' keys. */
 #include "engines/etcd/reading.h"

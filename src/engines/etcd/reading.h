@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The keys of one name, or of many, read at one revision into a view. */
 #ifndef STILE_ETCD_READING_H
 #define STILE_ETCD_READING_H

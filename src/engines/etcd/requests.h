@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is sent to an etcd server: requests while they wait or are on the wire, transactions while
  * they are written, and what errors mean: a kind for the code, a status for core, and for users a
  * sentence that says what to do. */

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Leases: one for each TTL in use, whatever the number of locks, all kept alive over one stream.
  *
  * The server answers the keep-alives of one stream in the order in which they came, but does not

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The session: one lease for each TTL in use, all kept alive over one stream. A claim's key is
  * bound to a lease and disappears with it. */
 #ifndef STILE_ETCD_SESSION_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Keys beside a claim's own.
  *
  * Ghosts keep a name taken when its holder has gone. Each is a key put in the same step as the

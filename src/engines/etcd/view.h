@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What list and show print: the keys of names, as claims in the order of the queue. */
 #ifndef STILE_ETCD_VIEW_H
 #define STILE_ETCD_VIEW_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Many watches on one stream. Each knows the first revision it has no events of. It always begins
  * at the present: from an earlier revision it would be served by a loop of the server that runs ten
  * times a second, and under many writes every revision is earlier by the time the request arrives.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Many watches on one stream. */
 #ifndef STILE_ETCD_WATCH_H
 #define STILE_ETCD_WATCH_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile doctor: one visit, rules as tables.
  *
  * A visit asks every server of the engine its questions once, in rounds: the questions of a round

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Claims that have a lease of their own: on redis, redlock, and in mode=table of the databases.
  *
  * Two things are alike there. Messages name a claim by its owner value, so the claims of a client

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a connection: it is made, breaks and is made again, while requests wait, are sent and
  * answered, or are in doubt.
  *

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The state file: 64-byte cells, addressed by 32-bit index; 0 stands for "none".
  *
  *     0 header    what this file is, and of which boot

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checks the whole file, for a process that is alone in it. Every cell must have the right checksum
  * and be reached exactly once, and every queue must follow the rule: damage is reported before
  * anything is granted. */

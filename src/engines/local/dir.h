@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The directory of a local engine, its files, and the epoch.
  *
  *     state   the mapped table: names, claims, sessions

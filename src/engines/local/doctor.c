@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* examine(): whether the directory can keep what the engine promises. */
 #include <errno.h>
 #include <linux/magic.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An environment: one directory, opened and mapped once per process and shared by its clients. */
 #ifndef STILE_LOCAL_ENV_H
 #define STILE_LOCAL_ENV_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The epoch: the upper half of all tokens granted since the state file was last made. It is on the
  * disk before the first of them is granted, so no token is granted twice, even after a power cut,
  * and ordinary grants do not wait for a disk. */

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The record of each name's last holder: the file `history`, with room for 8192 names.
  *
  * A name belongs to one set of slots, and the oldest record of the set gives way to a new name's.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* list, show, watch and break.
  *
  * A break is a fenced takeover. The holder is notified before its place is given away: its claim is

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which sessions are alive, and a witness that survives the removal of `live`. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Proof of life: a lock on one byte of the file `live`, which the kernel drops when its holder
  * ends, however it ends. Byte locks of open file descriptions do not depend on pids, so they also
  * work between containers that share the directory, and between two clients of one process. */

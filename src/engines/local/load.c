@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening the state file: it must have been written by stile, be intact, and be of this boot. */
 #include <dirent.h>
 #include <errno.h>

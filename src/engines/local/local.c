@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* local: locks of one machine, without a server.
  *
  * One directory, one mapped file: a hash table of names, and for each name a queue of claims in

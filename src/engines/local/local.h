@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One open local engine, and what its files offer each other. The protocol stands in local.c. */
 #ifndef STILE_LOCAL_H
 #define STILE_LOCAL_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The mutex of the state file: one process at a time, and a dead one does not keep it locked.
  *
  * It is a futex whose word holds the id in `live` of the process inside. A robust pthread mutex

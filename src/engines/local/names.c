@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening a name, and sweeping away names, claims and sessions that are no longer needed. */
 #include <string.h>
 #include <unistd.h>

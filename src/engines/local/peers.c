@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The death of other sessions. A connection to a session's listener is never accepted and carries
  * nothing; when the session ends, the kernel closes it and epoll reports that. There is one
  * connection per peer, however many claims watch it; some idle ones are kept, because sessions that

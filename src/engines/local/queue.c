@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The queue of a name: the rule that grants, entering and leaving, and what stands ahead of a
  * claim. */
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A session: one client's byte lock in `live`, a datagram socket for wake-ups, and a listening
  * socket, whose connections the kernel closes when the process ends. */
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The mapped file and its transactions. */
 #include <errno.h>
 #include <fcntl.h>

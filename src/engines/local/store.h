@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The mapped state file and its transactions.
  *
  * A transaction is alone in the file. It writes the old content of a cell to the journal before it

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of names and sessions: hash chains, texts, names, sessions and observers. Queues are in
  * queue.c, sweeping in names.c. */
 #include <string.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The contents of the state file: names, the queue of claims of each, sessions and observers. All
  * functions work inside a transaction and use no sockets; the caller passes the time.
  *

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Wake-ups: datagrams after which a claim or a query, named by its slot, rechecks the table. They
  * carry no truth, so a lost or a forged one does no harm. */
 #include <errno.h>

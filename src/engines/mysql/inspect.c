@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* show, list and break: the rows that the server returns about locks, as stile_info. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs: rows of stile_job. Each request is one packet on the shared session, or a few, whose
  * statements commit one by one: none leaves a transaction open, whatever happens to it. Workers
  * never wait for one another: a claim skips locked rows. MySQL cannot notify workers of new

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside the mysql engine. */
 #ifndef STILE_MY_H
 #define STILE_MY_H

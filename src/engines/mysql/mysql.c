@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mysql: GET_LOCK of a MySQL or MariaDB server, which ends with a session, and a row that counts.
  *
  * A free lock is granted on one session that all locks of a client share, in one round trip:

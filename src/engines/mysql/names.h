@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The key under which a name is locked.
  *
  * MySQL takes 64 bytes and ignores case; MariaDB takes 192 and compares bytes. A name that the

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The URL of a mysql engine. */
 #ifndef STILE_MYSQL_OPTIONS_H
 #define STILE_MYSQL_OPTIONS_H

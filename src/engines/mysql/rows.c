@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mode=row: SELECT ... FOR UPDATE on a row of our own, in a transaction that is open for as long
  * as the lock is held.
  *

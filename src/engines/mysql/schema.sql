@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- The tables of stile, in the database that the URL names. Each part is safe to run again. Users
 -- need SELECT, INSERT, UPDATE and DELETE on the tables stile_*, and EXECUTE on the procedures
 -- stile_*.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The server: the shared session, the schema in the database, and `stile setup`, which creates
  * it. */
 #include <mysqld_error.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One connection to the server, through libmariadb and without ever blocking the loop.
  *
  * The library suspends a call that would block, and the call is continued when the socket is

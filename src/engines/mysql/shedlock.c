@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dialect=shedlock: the statements about ShedLock's table, instead of those of table.c.
  *
  * Its columns may be TIMESTAMPs, which a session reads in its own time zone: ours then uses the

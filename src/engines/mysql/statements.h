@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The statements that are sent to the server. Every function returns a malloc()ed text, or NULL
  * without memory. Text from outside is written in hex. */
 #ifndef STILE_MYSQL_STATEMENTS_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mode=table: the procedures of the schema do the work, each in one transaction. */
 #include <inttypes.h>
 #include <stdio.h>

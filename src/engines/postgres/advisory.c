@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The advisory lock of a claim: the statements about it, what their answers say, and the keys that
  * this client holds. */
 #include <inttypes.h>

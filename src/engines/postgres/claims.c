@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Being granted: one try on the shared session, then a wait inside the server on another. */
 #include <inttypes.h>
 #include <stdio.h>

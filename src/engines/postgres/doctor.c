@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Examines a live server: the settings that tokens and locks depend on, and what could undermine
  * them. */
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs: rows of stile.job, and one function of the schema for each request. No job depends on a
  * session, so jobs work the same in every mode, and through a pooler. Workers that wait are
  * woken by NOTIFY, where notifications arrive. */

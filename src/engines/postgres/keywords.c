@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* libpq's keyword strings, `host=db dbname='my app' password=...`, as the URL that means the same.
  * As there, a backslash takes the next character as it is, inside quotes and outside.
  *

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef STILE_POSTGRES_KEYWORDS_H
 #define STILE_POSTGRES_KEYWORDS_H
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names and keys.
  *
  * The server's texts are UTF-8 without NUL. A name that is UTF-8 is stored as it is. Any other

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The URL of a postgres engine: the options that are ours, and those that are passed to libpq. */
 #ifndef STILE_POSTGRES_OPTIONS_H
 #define STILE_POSTGRES_OPTIONS_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside the postgres engine. */
 #ifndef STILE_PG_H
 #define STILE_PG_H

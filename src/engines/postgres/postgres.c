@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* postgres: advisory locks that end with a session, and a row that counts.
  *
  * The key is hashtextextended(name, 0), so that plain SQL takes the same lock. A free lock is

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The queue: waiting for longer than a statement may.
  *
  * A statement that waits inside the server keeps a snapshot, which delays VACUUM and CREATE INDEX

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- The schema of stile. Each part is safe to run again; an older version is brought up to date. Run
 -- it as the role that will use it, or grant that role USAGE on the schema and ALL on its tables.
 -- Each step is a transaction of its own, and changes only what is missing: no step waits for long,

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One connection: requests, answers, its life and its lease. */
 #include "engines/postgres/session.h"
 

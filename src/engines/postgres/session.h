@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One connection to the server, through libpq and without ever blocking the loop.
  *
  * Statements are sent at once, each with a Sync of its own, so that one that fails does not

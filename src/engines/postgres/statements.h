@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The statements that are sent to the server. */
 #ifndef STILE_POSTGRES_STATEMENTS_H
 #define STILE_POSTGRES_STATEMENTS_H

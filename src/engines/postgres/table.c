@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mode=table: the functions of the schema do the work, each in one transaction. NOTIFY wakes the
  * waiter that was granted the lock. */
 #include <inttypes.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parameters of a redis URL, and the checks of the server it names. */
 #ifndef STILE_REDIS_ADDRESS_H
 #define STILE_REDIS_ADDRESS_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Claims, from the first request to the release.
  *
  *     IDLE ──► TAKING ──► REQUESTED ──► WAITING ──► CONFIRMING ──► REPLICATING ──► HELD

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One connection to a Redis server: the greeting, replies, scripts and subscriptions. connection.h
  * has the rules, kit/link.c the life of the connection. */
 #include <errno.h>

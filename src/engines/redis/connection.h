@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One connection to a Redis server, kept up: RESP2 over a stream, replies in the order of requests.
  *
  * A connection is made for one server and comes up by itself: it connects, authenticates, selects

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a Redis server reports about itself, for the doctor: how safe locks are on it.
  *
  * Probes the one server of redis, and each node of redlock. Nothing is changed on it. A denied

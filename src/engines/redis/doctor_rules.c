@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a server's answers mean for locks: the rules of `stile doctor`. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Writes Lua scripts as C constants: embed_lua.py ENGINE FILE.lua... > scripts.c
 
 FILE.lua becomes `const struct lua ENGINE_script_FILE`, declared in engines/ENGINE/scripts.h, with

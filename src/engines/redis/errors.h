@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the errors of a Redis server mean: a kind for the code, a status for core, and a sentence
  * for people that says what to do. */
 #ifndef STILE_REDIS_ERRORS_H

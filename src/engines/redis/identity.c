@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The identity of a client: owner values, and a record of the client for people to read.
  *
  * The record is stored once for all claims, for as long as one of them can last. In a Cluster it is

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The identity of a client: its session, its owner values, and how people see it. */
 #ifndef STILE_REDIS_IDENTITY_H
 #define STILE_REDIS_IDENTITY_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Locks as list and show report them. */
 #ifndef STILE_REDIS_INSPECT_H
 #define STILE_REDIS_INSPECT_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The keys of a name, the slot they are in, and the arguments that are sent with them. */
 #include <stdbool.h>
 #include <string.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The keys of one name: K = prefix + name, and the keys that belong to it. */
 #ifndef STILE_REDIS_KEYS_H
 #define STILE_REDIS_KEYS_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Why a claim was lost, for people to read. */
 #ifndef STILE_REDIS_LOSS_H
 #define STILE_REDIS_LOSS_H

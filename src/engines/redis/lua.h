@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A Lua script and the SHA1 under which a server caches it. */
 #ifndef STILE_REDIS_LUA_H
 #define STILE_REDIS_LUA_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* redis: the plain protocol that most clients use, with a token, a queue and messages.
  *
  * K = prefix + name holds the owner, set if absent and with an expiry, and is deleted only if it

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The state of the redis engine and of its claims, and what its files share. */
 #ifndef STILE_REDIS_H
 #define STILE_REDIS_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Renewals: one request renews up to RENEWS_MAX claims. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* wait_replicas: a grant counts when enough replicas have it.
  *
  * WAIT blocks its connection, so it has one of its own, and renewals and other requests are not

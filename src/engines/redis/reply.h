@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parts of a reply, by shape. A server that is broken, hostile, or answers for another client may
  * send anything that RESP allows: replies are read only through these functions. Each takes any
  * reply, also NULL, and returns NULL, 0 or false for what is not there. */

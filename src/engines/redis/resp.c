@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* RESP: formatting requests, and reading replies of bounded size. */
 #include <stdlib.h>
 #include <string.h>

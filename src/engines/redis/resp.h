@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* RESP: requests as bytes, and replies of a Redis server, read by hiredis and bounded by us.
  *
  * hiredis takes every length a header promises: it would collect 2 GiB for one string, and allocate

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clang-format off */
 /* The scripts that run on the server, each in one step and by the server's clock. Their files, with
  * keys, arguments and replies, are scripts/NAME.lua. Keys of a name, in this order:

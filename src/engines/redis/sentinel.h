@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Redis Sentinel: which server is the primary, asked of the Sentinels that watch it.
  *
  * They are asked in turn until one names it; each connection checks its role (see

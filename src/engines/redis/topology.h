@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The servers, and which of them keeps a name: the only one, the primary that the Sentinels name,
  * or the node of a Cluster that has the name's slot. */
 #ifndef STILE_REDIS_TOPOLOGY_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A claim: asking all nodes, waiting in their queues, and being granted by a majority of votes. */
 #include <assert.h>
 #include <stdlib.h>

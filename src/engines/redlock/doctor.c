@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stile doctor: each node by itself, and whether together they are what a majority needs. */
 #include <stdio.h>
 #include <stdlib.h>

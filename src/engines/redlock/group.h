@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The group: which nodes belong together, and which of them have not forgotten.
  *
  * A token is unique and grows because any two majorities have a node in common that remembers. So

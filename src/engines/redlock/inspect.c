@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* list, show and break: one question to all nodes, and what their answers come to. */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Finding the group when a client opens, or founding it: see group.h. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Changing which nodes a group has: adopting nodes that lost their data, and resizing.
  *
  * Adoption is described in group.h. Resizing gives a group other nodes: another number of them, or

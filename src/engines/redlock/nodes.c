@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The nodes: the URL that names them, their connections and errors, keys and calls of scripts. */
 #include <stdio.h>
 #include <stdlib.h>

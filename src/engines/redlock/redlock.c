@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* redlock: a majority of independent Redis nodes, with a token.
  *
  * A claim goes to all nodes at once and is decided as soon as a majority has answered. Each node

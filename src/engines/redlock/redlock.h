@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside the redlock engine. */
 #ifndef STILE_REDLOCK_H
 #define STILE_REDLOCK_H

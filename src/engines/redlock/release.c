@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Releases and withdrawals: removing what a claim has on the nodes. One script does both.
  *
  * A removal has a copy of what it needs, so that the claim can be used again as soon as a majority

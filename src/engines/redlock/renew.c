@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Renewing, many in one request to each node. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The scripts that run on a node, each in one step and on the node's clock. Their files, with keys,
  * arguments and replies, are scripts/NAME.lua. Keys of a name (keys.c):
  *

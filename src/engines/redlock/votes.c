@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The votes of one claim: what is asked of each node, and its answers. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A claim whose lock ends with a session: which session it is on, its state, and how it ends. */
 #ifndef STILE_SQL_CLAIM_H
 #define STILE_SQL_CLAIM_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a database does for the code in this folder, which is compiled once for all of them. */
 #ifndef STILE_SQL_DATABASE_H
 #define STILE_SQL_DATABASE_H

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
 """Writes a file as a C string: embed.py FILE NAME > FILE.c"""
 import json
 import sys

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* show, list and break of both databases. */
 #ifndef STILE_SQL_INSPECT_H
 #define STILE_SQL_INSPECT_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Claims of mode=table. A waiter looks by itself when the holder's lease must have ended. Where
  * the server can notify it, it is woken; where nothing can be heard, it polls. */
 #include "engines/sql/lease.h"

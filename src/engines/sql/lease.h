@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mode=table of the databases: a claim is a row with an owner and an end, on the database's
  * clock.
  *

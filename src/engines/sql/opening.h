@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening a client: the shared session connects, and is then asked for what the URL's mode needs,
  * one step after the other. */
 #ifndef STILE_SQL_OPENING_H

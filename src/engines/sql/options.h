@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Options that the URLs of both databases share. */
 #ifndef STILE_SQL_OPTIONS_H
 #define STILE_SQL_OPTIONS_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The sessions of a client whose locks end with a session.
  *
  * One session is shared by all locks that are granted at once, and by all queries. A claim that

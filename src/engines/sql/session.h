@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One connection to a database, as far as the databases are alike: its state, the requests that are
  * not answered yet, its place in the pool, and the claims that live by it.
  *

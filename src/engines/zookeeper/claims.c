@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What all parts of a claim's life share. */
 #include "engines/zookeeper/claims.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One connection to one server: a handshake that begins or resumes a session, then requests, which
  * are answered in the order in which they were sent, and events of watches in between.
  *

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the doctor knows of the servers, and what follows from it. */
 #ifndef STILE_ZOOKEEPER_DOCTOR_H
 #define STILE_ZOOKEEPER_DOCTOR_H

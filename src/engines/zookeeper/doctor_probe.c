@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* examine(): sends the four-letter words to every server of the URL, one after the other, each over
  * a connection of its own, which the server closes after its answer. doctor_rules.c judges the
  * answers. Host names are resolved first: two of them may be the same server. */

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the facts about the servers mean for locks: findings, without any I/O. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Records of last holders.
  *
  * A node for each name would stay for ever: persistent nodes do not expire. So the names share

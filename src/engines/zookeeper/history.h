@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Records of last holders. */
 #ifndef STILE_ZOOKEEPER_HISTORY_H
 #define STILE_ZOOKEEPER_HISTORY_H

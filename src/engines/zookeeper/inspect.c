@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* list, show and break: the nodes of a name, or of all names, as claims in the order of the
  * queue.
  *

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ZooKeeper's wire format (Jute): big-endian integers; strings, vectors and packets start with
  * their length; a record is a sequence of fields.
  *

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which replies prove that the session is alive.
  *
  * A follower answers pings and reads by itself, even while it is cut off from the leader and has

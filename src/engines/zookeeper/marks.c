@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which process has broken a lock.
  *
  * The event of a deleted node does not name the client that deleted it, and a loss must not wait

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which process has broken a lock: a mark for the session of its holder. */
 #ifndef STILE_ZOOKEEPER_MARKS_H
 #define STILE_ZOOKEEPER_MARKS_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names as nodes.
  *
  * A name is one node below the base. Bytes that ZooKeeper does not accept in a node's name are

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names as nodes: paths, dialects, the order of a queue, and the records of past holders. */
 #ifndef STILE_ZOOKEEPER_NAMES_H
 #define STILE_ZOOKEEPER_NAMES_H

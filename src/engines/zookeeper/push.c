@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Changes of a name, reported to core.
  *
  * A watch on the children of the name's node; while there is no such node, on its creation. It

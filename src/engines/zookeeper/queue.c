@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The queue of a name: from the first request of a claim to its grant, and while it is held.
  *
  * The node and the listing behind it are requested together, so an uncontended claim waits for one

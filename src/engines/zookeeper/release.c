@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Releasing, withdrawing and clearing away.
  *
  * A claim's node lives by a session that other claims keep alive, so it would not expire by itself:

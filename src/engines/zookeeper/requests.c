@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Requests of a session, their replies, and watches.
  *
  * A request is a packet in the queue of its session. At most WINDOW of them are under way; the

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Requests of a session, their replies, and watches. */
 #ifndef STILE_ZOOKEEPER_REQUESTS_H
 #define STILE_ZOOKEEPER_REQUESTS_H

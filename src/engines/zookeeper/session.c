@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions: known to all servers, and driven over a connection to one of them at a time.
  *
  *     DOWN ──► UP        a server has given the session, or taken it up again

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions: each has one connection at a time, and its requests, watches and claims. */
 #ifndef STILE_ZOOKEEPER_SESSION_H
 #define STILE_ZOOKEEPER_SESSION_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zookeeper: the nodes and rules of Curator's InterProcessMutex or InterProcessReadWriteLock, or of
  * kazoo's locks, behind the engine's contract.
  *

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One open zookeeper engine. */
 #ifndef STILE_ZOOKEEPER_H
 #define STILE_ZOOKEEPER_H

@@ -1,3 +1,5 @@
+// SPDX-FileCopyrightText: the stile authors
+// SPDX-License-Identifier: Apache-2.0
 // Curator's locks as their users have them, driven by lines. Each has a thread of its own, since
 // only its owner may release it.
 //     new NUMBER KIND PATH    mutex, read or write

@@ -1,3 +1,5 @@
+// SPDX-FileCopyrightText: the stile authors
+// SPDX-License-Identifier: Apache-2.0
 // The locks of etcd's own Go client as its users have them, driven by lines: ENDPOINTS TTL-SECONDS
 //
 //	lock NAME | read NAME | write NAME | campaign NAME VALUE    -> in KEY, when it is its own

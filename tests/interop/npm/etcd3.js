@@ -1,3 +1,5 @@
+// SPDX-FileCopyrightText: the stile authors
+// SPDX-License-Identifier: Apache-2.0
 // The elections and the Lock of etcd3 as its users have them, driven by lines: MODULES HOST:PORT
 //     campaign NAME VALUE    -> waiting, if somebody else leads; in KEY, when it leads itself
 //     lock NAME              -> in NAME | taken

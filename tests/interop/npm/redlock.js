@@ -1,3 +1,5 @@
+// SPDX-FileCopyrightText: the stile authors
+// SPDX-License-Identifier: Apache-2.0
 // redlock as its users have it, driven by lines: MODULES VERSION PORT...
 //     take KEY MS   once               -> yes | no
 //     wait KEY MS   until it is there  -> yes | waiting, then yes

@@ -1,3 +1,5 @@
+// SPDX-FileCopyrightText: the stile authors
+// SPDX-License-Identifier: Apache-2.0
 // pg and mysql2 as their users have them, driven by lines: MODULES pg|mysql2 PORT
 //     take NAME   once, without waiting      -> yes | no
 //     wait NAME   until it is there          -> waiting, then yes

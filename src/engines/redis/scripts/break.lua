@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- break.lua: take the lock from its holder and hand it to the next live waiter.
 --
 -- KEYS  as for claim.lua, and 8 broken

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- check.lua: whether an owner still holds the lock, and if not, why.
 --
 -- KEYS  as for claim.lua, and 8 broken

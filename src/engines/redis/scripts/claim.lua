@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- claim.lua: take the lock in turn, or join the queue.
 --
 -- KEYS  1 lock   2 queue  3 holder  4 counter  5 members  6 records  7 gap

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- confirm.lua: extend a grant that was made for a second to the full lease.
 --
 -- KEYS  as for claim.lua; the first four are enough for an exclusive lock

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- doctor_lease.lua: the longest remaining lease of the locks with a prefix.
 --
 -- KEYS  none

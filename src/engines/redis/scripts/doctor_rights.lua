@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- doctor_rights.lua: which commands the ACL denies to scripts.
 --
 -- KEYS  1 lock   2 a key of its own  [3 counter]; the ACL is checked for all of them

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- give.lua: release an exclusive lock that has no waiters and needs no hold or delay.
 --
 -- KEYS  1 lock   2 queue  3 holder

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- history.lua: store the record of a name's last holder, unless a later holder has stored one.
 --
 -- KEYS  1 last

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- look.lua: check whether a waiter should send its claim again.
 --
 -- KEYS  as for claim.lua

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- release.lua: give the lock back and hand it to the next live waiter; or withdraw from the queue.
 --
 -- KEYS  as for claim.lua

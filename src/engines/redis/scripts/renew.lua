@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- renew.lua: extend many claims at once.
 --
 -- KEYS  for each claim its eight, as for check.lua

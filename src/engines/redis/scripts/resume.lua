@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- resume.lua: take over a grant by its owner value.
 --
 -- KEYS  as for claim.lua

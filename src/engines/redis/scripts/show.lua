@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- show.lua: holders and queue of a name.
 --
 -- KEYS  as for claim.lua, and [8 broken  9 last]

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- take.lua: take an exclusive lock if it is free and has no waiters.
 --
 -- KEYS  1 lock   2 queue  3 holder  4 counter

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- adopt.lua: take a marked node into the group.
 --
 -- KEYS  1 node

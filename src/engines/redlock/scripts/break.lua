@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- break.lua: take the lock from its holder and hand it to the next live waiter.
 --
 -- KEYS  1 lock   2 queue  3 broken  [4 fence  5 node]

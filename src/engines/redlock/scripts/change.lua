@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- change.lua: move a node from one group name to the next one (proposal, epoch or mark).
 --
 -- KEYS  1 node

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- check.lua: whether an owner still has the lock's key, and if not, why.
 --
 -- KEYS  1 lock   2 broken

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- claim.lua: phase 1 on one node: take the key if it is free and has no waiters; read the fence.
 --
 -- KEYS  1 lock   2 fence  3 queue  4 node

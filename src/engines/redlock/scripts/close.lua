@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- close.lua: have a node agree to the next group, which has another size.
 --
 -- From here on the node gives no votes, keys or renewals in its group.

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- confirm.lua: extend a key that is ours to the full lease, and report the grant it belongs to.
 --
 -- KEYS  1 lock   [2 fence  3 node]

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- fence.lua: phase 2 on one node: write the token where the key is still ours and the fence smaller.
 --
 -- KEYS  1 lock   2 fence  3 node

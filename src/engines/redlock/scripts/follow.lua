@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- follow.lua: move a node that was away to the present epoch, if its own is on record as older.
 --
 -- KEYS  1 node

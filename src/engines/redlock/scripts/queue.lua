@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- queue.lua: claim without fences, where a plain SET NX has failed: take the key or join the queue.
 --
 -- KEYS  1 lock   2 queue

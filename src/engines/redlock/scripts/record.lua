@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- record.lua: record the group's size and members on a node where an older release has left none.
 --
 -- KEYS  1 node

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- release.lua: give the key back and hand it to the next live waiter; or withdraw from the queue.
 --
 -- KEYS  1 lock   2 queue  [3 fence  4 node]

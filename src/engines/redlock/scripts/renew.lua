@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- renew.lua: extend the keys of many claims at once.
 --
 -- KEYS  a lock and its broken for each claim, [then the node]

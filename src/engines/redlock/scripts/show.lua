@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- show.lua: the state of a name on one node.
 --
 -- KEYS  1 lock  2 queue  3 last  [4 fence]

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- yield.lua: give way after a split vote: hand the key over and wait at the front of the queue.
 --
 -- KEYS  1 lock   2 queue  [3 fence  4 node]

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- functions.lua: granting, extending and serving the queue. Needs keys.lua and status.lua.
 --
 -- The rule is fits(): a claim is granted if all holders have its mode and, for slots, are fewer

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- keys.lua: the keys of a name, as in scripts.h, and the lock's value.
 local call = redis.call
 local lock, queue, holder, counter, members, records, gap =

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- loss.lua: why an owner no longer holds the lock. Needs status.lua, and broken.
 --
 -- Returns 'b pid host'  `stile break` took it, in that process

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- start_counter.lua: the first value of a counter that INCR has created. Needs call, token, time.
 --
 -- It is the server's time in tenths of a millisecond: larger than any token before a FLUSHALL, and

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- status.lua: the reply to a waiter. Needs keys.lua.
 
 -- The record of an exclusive holder, or false.

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- hand_over.lua: give the lock's key to the next live waiter.
 --
 -- Needs call, lock, queue, fence, node; without fences the last two are nil.

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- loss.lua: why an owner no longer has the lock's key, which `holder` has now.
 --
 -- Returns 'b pid host'  `stile break` took it, in that process

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- other_epoch.lua: the reply of a node whose epoch is not the caller's.
 --
 -- Needs call, node, and the node's group in state[1].

@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- quiet.lua: how long an adopted node still takes no claims and hands nothing over.
 --
 -- Needs call, node. The node may have forgotten leases that are still running.

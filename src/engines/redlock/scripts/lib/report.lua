@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- report.lua: the record of a node, in the order of redlock_survey's replies.
 local function report(changed)
   local fields = redis.call('HMGET', KEYS[1],

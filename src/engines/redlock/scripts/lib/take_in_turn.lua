@@ -1,3 +1,5 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
 -- take_in_turn.lua: take the key after all earlier waiters, or join the queue.
 --
 -- Needs owner, px, entry, wait, again, and what hand_over.lua needs.
