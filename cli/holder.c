@@ -184,17 +184,32 @@ static void put_quoted(FILE *out, const char *word)
     putc('\'', out);
 }
 
+/* Without the password, which a terminal or a log would keep, but with the user: it is needed to
+ * log in. */
+static void put_url(FILE *out, const char *url)
+{
+    char redacted[STILE_URL_MAX + 1], whole[2 * sizeof redacted];
+    const char *user = strstr(url, "://"), *rest;
+    stile_url_redact(redacted, sizeof redacted, url);
+    rest = strstr(redacted, "://");
+    size_t len = user != NULL ? strcspn(user + 3, ":@/?#") : 0;
+    bool has_user = len > 0 && rest != NULL && user[3 + strcspn(user + 3, "@/?#")] == '@';
+    if (has_user)
+        snprintf(whole, sizeof whole, "%.*s://%.*s@%s", (int)(rest - redacted), redacted, (int)len,
+                 user + 3, rest + 3);
+    put_quoted(out, has_user ? whole : redacted);
+}
+
 char *hint_command(const struct options *options, const char *verb, const char *name)
 {
-    char *text = NULL, url[STILE_URL_MAX + 1];
+    char *text = NULL;
     size_t size;
     FILE *out = must_alloc(open_memstream(&text, &size));
     fprintf(out, "stile %s", verb);
     /* What the environment or a file names, the next command finds there as well. */
     if (options->given & OPT_ENGINE) {
-        stile_url_redact(url, sizeof url, engine_url(options));
         fputs(" -e ", out);
-        put_quoted(out, url);
+        put_url(out, engine_url(options));
     }
     if (name != NULL) {
         putc(' ', out);

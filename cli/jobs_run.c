@@ -278,10 +278,13 @@ static void write_reason(const struct watch *w, char out[REASON_MAX])
 static void say_dead(const struct watch *w, const char *reason)
 {
     const struct stile_job *job = w->run->job;
-    say("%s: dead after %u %s (%s); stile jobs show %s %" PRIu64 " shows it, stile jobs retry %s "
-        "%" PRIu64 " tries it again",
-        w->name, job->tries, job->tries == 1 ? "try" : "tries", reason, job->queue, job->id,
-        job->queue, job->id);
+    char *show = hint_command(w->run->options, "jobs show", job->queue);
+    char *retry = hint_command(w->run->options, "jobs retry", job->queue);
+    say("%s: dead after %u %s (%s); %s %" PRIu64 " shows it, %s %" PRIu64 " tries it again",
+        w->name, job->tries, job->tries == 1 ? "try" : "tries", reason, show, job->id, retry,
+        job->id);
+    free(show);
+    free(retry);
 }
 
 /* Its error is the reason and, below it, the end of its stderr. */

@@ -182,14 +182,16 @@ static int say_left(const struct stile_queue *queue, void *data)
                 {queue->claimed, "claimed by other workers"},
                 {queue->dead, "dead"}};
     size_t len = 0;
-    (void)data;
     for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
         if (left[i].n > 0)
             len += (size_t)snprintf(text + len, sizeof text - len, "%s%" PRIu64 " %s",
                                     len > 0 ? ", " : "", left[i].n, left[i].what);
     }
-    if (len > 0)
-        say("%s: no job is due now; left: %s (stile jobs ls %s)", queue->name, text, queue->name);
+    if (len > 0) {
+        char *hint = hint_command(data, "jobs ls", queue->name);
+        say("%s: no job is due now; left: %s (%s)", queue->name, text, hint);
+        free(hint);
+    }
     return 0;
 }
 
@@ -203,7 +205,7 @@ static void say_what_is_left(const struct options *options)
     sigprocmask(SIG_SETMASK, &none, NULL); /* from here on a signal may simply end this process */
     if (engine_open(&client, options, 0, "stile jobs work") != 0)
         return;
-    if (stile_jobs_count(client, options->args[0], say_left, NULL, &err) != STILE_OK)
+    if (stile_jobs_count(client, options->args[0], say_left, (void *)options, &err) != STILE_OK)
         say("jobs work: what is left was not counted: %s", err.message);
     stile_client_close(client);
 }

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -284,6 +285,19 @@ def by_state(t):
     assert "QUEUE" in jobs(t, "ls", "--state", "dead", code=64)
     dropped = t.stile("jobs", "drop", "state", str(ready), str(delayed), str(dead))
     assert dropped.returncode == 0 and "3 jobs are removed" in dropped.stderr, dropped.stderr
+
+
+def hints_can_be_typed(t):
+    """What a worker prints can be typed as it is: with -e if that was given, and quoted for the shell"""
+    use(t)
+    url = t.env.pop("STILE_ENGINE")
+    queue = "it's late"
+    number = int(t.stile("jobs", "add", "-e", url, queue, input="x").stdout)
+    done = t.stile("jobs", "work", "-e", url, "--once", "--tries", "1", queue, "--", "false")
+    show, = re.findall(r"(stile jobs show .* %d) shows it" % number, done.stderr)
+    shown = subprocess.run(["sh", "-c", show.replace("stile", os.environ["STILE"], 1)], env=t.env, text=True,
+                           stdout=subprocess.PIPE, check=False)
+    assert shown.returncode == 0 and "dead" in shown.stdout, (show, shown)
 
 
 def dying(t):
@@ -714,7 +728,7 @@ def many(t):
 
 
 CASES = [adding, refusals, payloads, failing, many_files, lines, a_line_that_is_too_long,
-         lines_as_they_come, true_sizes, showing, by_state, dying, draining, stderr_is_kept,
+         lines_as_they_come, true_sizes, showing, by_state, hints_can_be_typed, dying, draining, stderr_is_kept,
          stderr_that_takes_nothing, stderr_that_takes_nothing_at_the_end, stderr_outlived, stderr_is_gone, no_command, in_parallel, finishing,
          giving_back,
          worker_is_killed, warden_is_killed, worker_stands_still, a_late_ack, left_running, long_work,

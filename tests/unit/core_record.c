@@ -261,6 +261,7 @@ static void an_engine_without_history(void **state)
     assert_true(stile_client_caps(w->clients[0])->history);
     class.history = NULL;
     w->clients[0]->engine->class = &class;
+    w->clients[0]->engine->caps.history = false;
     assert_status(stile_lock_record_start(lock, &err), UNSUPPORTED);
     assert_string_equal(err.message, "recording 'a': test keeps no record of holders");
     assert_status(stile_lock_record_end(lock, 0, NULL), UNSUPPORTED);
