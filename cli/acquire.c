@@ -105,13 +105,13 @@ const struct verb verb_acquire = {
     .accepts = OPT_CLAIM | OPT_JSON,
     .min_args = 1,
     .max_args = 1,
-    .usage = "[-e URL] [--try | --wait T] [--ttl T] [--shared | --slots N] [--json] NAME",
+    .operands = "NAME",
     .about =
-        "Takes NAME and exits. The lock lasts for its TTL; stile renew extends it, stile release\n"
-        "ends it. Prints shell commands that set STILE_OWNER, which both of them need, and\n"
+        "Takes NAME and exits. The lock lasts for its TTL; stile renew extends it, stile release "
+        "ends it. Prints shell commands that set STILE_OWNER, which both of them need, and "
         "STILE_TOKEN, the fencing token:\n"
         "    claim=$(stile acquire NAME) || exit; eval \"$claim\"\n"
-        "(eval \"$(stile acquire NAME)\" would hide a failure.) For scripts that cannot be one\n"
+        "(eval \"$(stile acquire NAME)\" would hide a failure.) For scripts that cannot be one "
         "command; otherwise stile run is safer.",
     .run = acquire,
 };
@@ -183,10 +183,9 @@ const struct verb verb_renew = {
     .accepts = OPT_SAME_CLAIM | OPT_JSON,
     .min_args = 1,
     .max_args = 1,
-    .usage = "[-e URL] [--owner V] [--ttl T] [--shared | --slots N] [--json] NAME",
+    .operands = "NAME",
     .about = "Extends a lock that stile acquire took by its TTL, or by --ttl. The owner value "
-             "comes from\n"
-             "$STILE_OWNER or --owner. Exits with 76 if the lock is no longer held.",
+             "comes from $STILE_OWNER or --owner. Exits with 76 if the lock is no longer held.",
     .run = renew,
 };
 
@@ -195,8 +194,8 @@ const struct verb verb_release = {
     .accepts = OPT_SAME_CLAIM,
     .min_args = 1,
     .max_args = 1,
-    .usage = "[-e URL] [--owner V] [--shared | --slots N] NAME",
-    .about = "Releases a lock that stile acquire took. The owner value comes from $STILE_OWNER or\n"
+    .operands = "NAME",
+    .about = "Releases a lock that stile acquire took. The owner value comes from $STILE_OWNER or "
              "--owner. Exits with 76 if the lock was no longer held.",
     .run = release,
 };

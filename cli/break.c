@@ -99,9 +99,9 @@ const struct verb verb_break = {
     .accepts = OPT_JSON | OPT_TOKEN | OPT_YES,
     .min_args = 1,
     .max_args = 1,
-    .usage = "[-e URL] [--token N] [-y] [--json] NAME",
+    .operands = "NAME",
     .about =
-        "Takes NAME from its holder and notifies it. Later tokens are larger, so a guard refuses\n"
+        "Takes NAME from its holder and notifies it. Later tokens are larger, so a guard refuses "
         "whatever the old holder still writes. On a terminal it asks for confirmation first.",
     .run = break_verb,
 };

@@ -143,7 +143,7 @@ const struct verb verb_caps = {
     .name = "caps",
     .accepts = OPT_JSON,
     .max_args = 1,
-    .usage = "[-e URL] [--json] [URL]",
+    .operands = "[URL]",
     .about = "Prints what the engine promises, and on what condition.",
     .run = caps_verb,
 };

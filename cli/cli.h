@@ -92,8 +92,8 @@ struct verb {
     uint64_t accepts; /* bits OPT_... */
     size_t min_args, max_args;
     const char *argument; /* what is missing if there are too few; NULL: NAME */
-    const char *usage;    /* behind `stile VERB`, without the options every verb has */
-    const char *about;
+    const char *operands; /* what follows the options in the usage line */
+    const char *about;    /* a line for each paragraph; print_wrapped() breaks them */
     int (*run)(struct options *options);
 };
 
@@ -205,6 +205,11 @@ void info_json_members(struct json *json, const struct stile_info *info);
 void info_json_last(struct json *json, const struct stile_last_holder *last);
 /* One line: which process, from when to when, with what result. */
 void info_print_last(const struct stile_last_holder *last);
+
+/* ---- wrap.c ---- */
+
+/* Prints text from this column on, in lines of up to 80 columns; the further ones are indented. */
+void print_wrapped(const char *text, size_t column, size_t indent);
 
 /* ---- say.c ---- */
 

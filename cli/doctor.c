@@ -200,14 +200,13 @@ const struct verb verb_doctor = {
     .name = "doctor",
     .accepts = OPT_ADOPT | OPT_RESIZE | OPT_JSON,
     .max_args = 1,
-    .usage = "[-e URL] [--adopt | --resize] [--json] [URL]",
-    .about =
-        "Checks the live engine and reports what endangers its locks, why that matters, and what\n"
-        "to run to change it, worst first. It changes nothing, with two exceptions.\n\n"
-        "--adopt takes back redlock nodes that lost their data, if a majority still has its data.\n"
-        "--resize makes the nodes in URL the members of a redlock group. A majority of the old\n"
-        "members must be among them. Holders lose their locks, and nothing is granted for as long\n"
-        "as the longest lease lasted. If it is interrupted, run it again.\n\n"
-        "Exit codes: 0 all is well, 1 warnings, 2 danger, 69 the engine cannot be checked.",
+    .operands = "[URL]",
+    .about = "Checks the live engine and reports what endangers its locks, why that matters, and "
+             "what to run to change it, worst first. It changes nothing, with two exceptions.\n\n"
+             "--adopt takes back redlock nodes that lost their data, if a majority still has its "
+             "data. --resize makes the nodes in URL the members of a redlock group. A majority of "
+             "the old members must be among them. Holders lose their locks, and nothing is granted "
+             "for as long as the longest lease lasted. If it is interrupted, run it again.\n\n"
+             "Exit codes: 0 all is well, 1 warnings, 2 danger, 69 the engine cannot be checked.",
     .run = doctor,
 };

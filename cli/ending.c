@@ -6,7 +6,6 @@
 
 #include "process.h"
 
-#define GRACE_MAX_MS   5000
 #define GRACE_MIN_MS   20
 #define PASS_MAX_MS    50
 #define STUCK_AFTER_MS 2000
@@ -15,9 +14,9 @@
 /* Longer than half the lease would leave no time for renewals. */
 int64_t ending_grace_ms(const struct options *options, int64_t lease_ms)
 {
-    int64_t grace = lease_ms / 4 < GRACE_MAX_MS ? lease_ms / 4 : GRACE_MAX_MS;
-    if (options->given & OPT_GRACE)
-        grace = options->grace_ms;
+    int64_t grace = options->grace_ms;
+    if (!(options->given & OPT_GRACE) && lease_ms / 4 < grace)
+        grace = lease_ms / 4;
     if (grace < GRACE_MIN_MS)
         grace = GRACE_MIN_MS;
     return grace < lease_ms / 2 ? grace : lease_ms / 2;
@@ -25,7 +24,7 @@ int64_t ending_grace_ms(const struct options *options, int64_t lease_ms)
 
 int64_t ending_patience_ms(const struct options *options)
 {
-    return options->given & OPT_GRACE ? options->grace_ms : GRACE_MAX_MS;
+    return options->grace_ms;
 }
 
 void ending_kill(struct ending *ending)

@@ -187,11 +187,10 @@ const struct verb verb_jobs_ls = {
     .name = "jobs ls",
     .accepts = OPT_JSON | OPT_STATE,
     .max_args = 1,
-    .usage = "[-e URL] [--json] [[--state STATE] QUEUE]",
-    .about =
-        "Counts the jobs of each queue, or lists the first 1,000 jobs of QUEUE in due order,\n"
-        "with --state only those that are ready, delayed, claimed or dead. OLDEST: how long the\n"
-        "first of the ready jobs has been due.",
+    .operands = "[QUEUE]",
+    .about = "Counts the jobs of each queue, or lists the first 1,000 jobs of QUEUE in due order, "
+             "with --state only those that are ready, delayed, claimed or dead. OLDEST: how long "
+             "the first of the ready jobs has been due.",
     .run = ls,
 };
 
@@ -286,10 +285,9 @@ const struct verb verb_jobs_retry = {
     .accepts = OPT_QUIET,
     .min_args = 1,
     .max_args = 1000,
-    .usage = "[-e URL] [-q] QUEUE [ID...]",
+    .operands = "QUEUE [ID...]",
     .about = "Makes dead jobs ready again with a fresh count of tries: those with these numbers, "
-             "or all\n"
-             "of QUEUE. Prints how many. Exits with 75 if there is none.",
+             "or all of QUEUE. Prints how many. Exits with 75 if there is none.",
     .run = retry,
 };
 
@@ -299,7 +297,7 @@ const struct verb verb_jobs_drop = {
     .accepts = OPT_QUIET,
     .min_args = 2,
     .max_args = 1000,
-    .usage = "[-e URL] [-q] QUEUE ID...",
+    .operands = "QUEUE ID...",
     .about = "Removes jobs that no worker has claimed, and says how many. Exits with 75 if there "
              "is no such job.",
     .run = drop,

@@ -334,17 +334,13 @@ const struct verb verb_jobs_add = {
     .accepts = OPT_KEY | OPT_DUE | OPT_LINES | OPT_NULL | OPT_QUIET,
     .min_args = 1,
     .max_args = SIZE_MAX,
-    .usage = "[-e URL] [--delay T] [--key K] [-q] QUEUE [FILE...] [< PAYLOAD]\n"
-             "       stile jobs add [-e URL] [--delay T] [-q] QUEUE --lines | -0 < LINES",
+    .operands = "QUEUE [FILE...]",
     .about =
         "Adds a job to QUEUE for each FILE, for each line of stdin (--lines), or one for stdin, "
-        "and\n"
-        "prints its number; with -q, only how many were added. A payload is any bytes, up to 1 "
-        "MiB;\n"
-        "the end of a line is not part of it, and an empty line is a job as well. Many are added "
-        "in\n"
-        "transactions of up to 1,000 jobs and 4 MiB, each all or nothing. With --key, nothing is\n"
-        "added if a job with this key waits in QUEUE and was never claimed; its number is printed\n"
-        "instead. An event that arrives while its job is running queues one more.",
+        "and prints its number; with -q, only how many were added. A payload is any bytes, up to 1 "
+        "MiB; the end of a line is not part of it, and an empty line is a job as well. Many are "
+        "added in transactions of up to 1,000 jobs and 4 MiB, each all or nothing. With --key, "
+        "nothing is added if a job with this key waits in QUEUE and was never claimed; its number "
+        "is printed instead. An event that arrives while its job is running queues one more.",
     .run = add,
 };

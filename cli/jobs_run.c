@@ -16,8 +16,6 @@
 #define LOST_GRACE_MS 100  /* between SIGTERM and SIGKILL when another worker has the job */
 #define LEFT_GRACE_MS 1000 /* the same for what the command left running */
 #define QUIT_GRACE_MS 5000 /* the same when we are asked to end */
-#define FINISH_MS     30000
-#define TRIES_DEFAULT 5 /* as stile_jobs_fail() has it */
 #define REPEAT_MS     200
 #define REASON_MAX    128
 #define JOB_NAME_MAX  (STILE_NAME_MAX + 32)
@@ -99,9 +97,7 @@ static void handle_events(struct watch *w)
             run->orphan = run->quit = true;
             ending_kill(&w->ending);
         } else if (event.kind != EVENT_CHILD && signals_asks_to_end(event.sig)) {
-            int64_t patience =
-                run->options->given & OPT_FINISH ? run->options->finish_ms : FINISH_MS;
-            w->finish_ms = run->quit ? now_ms() : now_ms() + patience;
+            w->finish_ms = run->quit ? now_ms() : now_ms() + run->options->finish_ms;
             run->quit = true;
         } else if (event.kind != EVENT_CHILD && w->running) {
             signals_pass(w->command, &event);
@@ -293,7 +289,7 @@ static void fail_job(struct watch *w)
     const struct job_run *run = w->run;
     char reason[REASON_MAX], text[RELAY_KEPT + 1] = "", why[REASON_MAX + sizeof text + 1];
     bool quiet = run->options->given & OPT_QUIET;
-    uint64_t tries = run->options->tries ? run->options->tries : TRIES_DEFAULT;
+    uint64_t tries = run->options->tries;
     write_reason(w, reason);
     if (w->relay != NULL && relay_is_over(w->relay))
         relay_text(w->relay, text);

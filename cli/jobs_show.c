@@ -228,10 +228,9 @@ const struct verb verb_jobs_show = {
     .accepts = OPT_JSON | OPT_PAYLOAD,
     .min_args = 2,
     .max_args = 2,
-    .usage = "[-e URL] [--json | --payload] QUEUE ID",
-    .about =
-        "Shows a job: its state, worker and last error, with the end of what its command wrote to\n"
-        "stderr, and the beginning of its payload. --payload prints the payload and nothing else.\n"
-        "Exits with 75 if there is no such job.",
+    .operands = "QUEUE ID",
+    .about = "Shows a job: its state, worker and last error, with the end of what its command "
+             "wrote to stderr, and the beginning of its payload. --payload prints the payload and "
+             "nothing else. Exits with 75 if there is no such job.",
     .run = show,
 };

@@ -10,9 +10,8 @@
 
 #include "process.h"
 
-#define LEASE_DEFAULT_MS 30000
-#define CLAIM_MS         10000 /* a claim waits this long and is then repeated */
-#define PARALLEL_MAX     256
+#define CLAIM_MS     10000 /* a claim waits this long and is then repeated */
+#define PARALLEL_MAX 256
 
 struct worker {
     const struct options *options;
@@ -152,9 +151,8 @@ static int worker_main(struct options *options, const struct signals *signals,
                        const struct link *link)
 {
     title_set("job-warden", link->front, options);
-    struct worker w = {.options = options,
-                       .queue = options->args[0],
-                       .lease_ms = options->lease_ms ? options->lease_ms : LEASE_DEFAULT_MS};
+    struct worker w = {
+        .options = options, .queue = options->args[0], .lease_ms = options->lease_ms};
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     int code = open_engine(&w, signals, link->front);
     if (code != 0)
@@ -212,7 +210,7 @@ static void say_what_is_left(const struct options *options)
 
 static int work(struct options *options)
 {
-    size_t n = options->given & OPT_PARALLEL ? options->parallel : 1;
+    size_t n = options->parallel;
     if (n > PARALLEL_MAX || options->tries > STILE_JOB_TRIES_MAX) {
         say("jobs work: %s", n > PARALLEL_MAX ? "--parallel: at most 256; start another worker"
                                               : "--tries: at most 1000");
@@ -237,24 +235,20 @@ const struct verb verb_jobs_work = {
                OPT_ONCE | OPT_DRAIN | OPT_QUIET | OPT_COMMAND,
     .min_args = 1,
     .max_args = 1,
-    .usage = "[-e URL] [--parallel N] [--tries N] [--backoff T] [--lease T] [--grace T]\n"
-             "                       [--finish T] [--once | --drain] [-q] QUEUE -- CMD [ARG...]",
+    .operands = "QUEUE -- CMD [ARG...]",
     .about =
-        "Claims jobs of QUEUE as they arrive and runs CMD for each, with the payload on stdin and\n"
-        "STILE_QUEUE, STILE_JOB_ID, STILE_JOB_KEY, STILE_JOB_TRIES and STILE_TOKEN in its\n"
-        "environment. Exit code 0: the job is done. Otherwise it is tried again after a random\n"
-        "pause that grows with each try, and is dead after the last one (see stile jobs retry). A\n"
-        "job is over when all processes that CMD started are gone; those it leaves running are\n"
+        "Claims jobs of QUEUE as they arrive and runs CMD for each, with the payload on stdin and "
+        "STILE_QUEUE, STILE_JOB_ID, STILE_JOB_KEY, STILE_JOB_TRIES and STILE_TOKEN in its "
+        "environment. Exit code 0: the job is done. Otherwise it is tried again after a random "
+        "pause that grows with each try, and is dead after the last one (see stile jobs retry). A "
+        "job is over when all processes that CMD started are gone; those it leaves running are "
         "stopped. If the lease cannot be kept, they are stopped before it ends. The end of a "
-        "failed\n"
-        "CMD's stderr is stored with the job (see stile jobs show).\n"
-        "\n"
-        "On SIGTERM no more jobs are claimed. Running ones may go on for --finish, and are then\n"
-        "stopped and given back. If the worker is killed, its commands are killed first and their\n"
-        "jobs can be claimed by others at once.\n"
-        "\n"
-        "Exits with 0 after SIGTERM, or with --drain when no job is left; with --once, with CMD's\n"
-        "code, or 75 if there was no job; 76 lost, 69 engine failed, 64 usage, 126 or 127 CMD\n"
+        "failed CMD's stderr is stored with the job (see stile jobs show).\n\n"
+        "On SIGTERM no more jobs are claimed. Running ones may go on for --finish, and are then "
+        "stopped and given back. If the worker is killed, its commands are killed first and their "
+        "jobs can be claimed by others at once.\n\n"
+        "Exits with 0 after SIGTERM, or with --drain when no job is left; with --once, with CMD's "
+        "code, or 75 if there was no job; 76 lost, 69 engine failed, 64 usage, 126 or 127 CMD "
         "cannot be executed.",
     .run = work,
 };

@@ -74,7 +74,7 @@ const struct verb verb_ls = {
     .name = "ls",
     .accepts = OPT_JSON,
     .max_args = 1,
-    .usage = "[-e URL] [--json] [PREFIX]",
+    .operands = "[PREFIX]",
     .about = "Lists names that have holders or waiters. SINCE: how long ago HOLDER was granted it.",
     .run = ls,
 };

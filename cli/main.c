@@ -44,22 +44,24 @@ static const struct verb *job_verb_named(const char *word)
 
 static void print_overview(FILE *out)
 {
-    fputs(
-        "stile: only one at a time, across processes and machines\n\n"
-        "  stile run NAME -- CMD [ARG...]   run CMD while holding the lock NAME\n"
-        "  stile ls [PREFIX]                list locks and their holders\n"
-        "  stile show NAME                  show the holders and the queue of one lock\n"
-        "  stile watch NAME                 print a line for every change\n"
-        "  stile break NAME                 take a lock from its holder\n"
-        "  stile caps [URL]                 show what an engine promises\n"
-        "  stile doctor [URL]               check whether this server can keep those promises\n"
-        "  stile setup [URL]                create what the engine needs in its server (a schema)\n"
-        "  stile jobs add|work|ls QUEUE     run a queue of jobs in a database\n"
-        "  stile acquire|renew|release NAME hold a lock across several commands of a script\n\n"
-        "stile VERB --help lists all options. -e URL, $STILE_ENGINE or a stile.conf chooses the\n"
-        "engine; stile --engines lists those that are installed.\n"
-        "Exit codes: the command's own; 75 not acquired, 76 lost, 69 engine failed, 64 usage.\n",
-        out);
+    fputs("stile: only one at a time, across processes and machines\n\n"
+          "  stile run NAME -- CMD [ARG...]     run CMD while holding the lock NAME\n"
+          "  stile ls [PREFIX]                  list locks and their holders\n"
+          "  stile show NAME                    show the holders and the queue of one lock\n"
+          "  stile watch NAME                   print a line for every change\n"
+          "  stile break NAME                   take a lock from its holder\n"
+          "  stile caps [URL]                   show what an engine promises\n"
+          "  stile doctor [URL]                 check whether it can keep those promises\n"
+          "  stile setup [URL]                  create what an engine needs in its server\n"
+          "  stile jobs add|work QUEUE          run a queue of jobs in a database\n"
+          "  stile jobs ls [QUEUE]              count queues, or list the jobs of one\n"
+          "  stile jobs show|retry|drop QUEUE   look at jobs, or repair a queue\n"
+          "  stile acquire|renew|release NAME   hold a lock across commands of a script\n\n"
+          "stile VERB --help lists all options. -e URL, $STILE_ENGINE or a stile.conf\n"
+          "chooses the engine; stile --engines lists those that are installed.\n"
+          "Exit codes: the command's own; 75 not acquired, 76 lost, 69 engine failed,\n"
+          "64 usage.\n",
+          out);
 }
 
 /* The verb that was probably meant, or NULL. */

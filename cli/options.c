@@ -19,72 +19,93 @@ struct option_rule {
     enum value_kind kind;
     size_t offset; /* of its value in struct options */
     const char *value, *about;
+    const char *fallback; /* its value if it is not given, also for --help; NULL: none */
+    bool or_next;         /* excludes the next one; for the usage line */
 };
 
 #define AT(field) offsetof(struct options, field)
 
+/* In the order of --help, the usage lines and the manual. A default that is no value of the option
+ * is part of `about`. */
 static const struct option_rule rules[] = {
     {OPT_ENGINE, 'e', "engine", TEXT, AT(engine), "URL",
-     "engine that stores the locks (default: see stile caps)"},
-    {OPT_TRY, 0, "try", FLAG, 0, NULL, "do not wait: exit 75 if the lock is taken"},
+     .about =
+         "engine that stores the locks (default: $STILE_ENGINE, else stile.conf, else local:)"},
+    {OPT_TRY, 0, "try", FLAG, 0, NULL, .about = "do not wait: exit 75 if the lock is taken",
+     .or_next = true},
     {OPT_WAIT, 0, "wait", DURATION, AT(wait_ms), "T",
-     "wait at most T, then exit 75 (default: for ever)"},
+     .about = "wait at most T, then exit 75 (default: for ever)"},
     {OPT_TTL, 0, "ttl", DURATION, AT(ttl_ms), "T",
-     "how long the lock outlives a client that went silent"},
-    {OPT_SHARED, 0, "shared", FLAG, 0, NULL, "share the lock with other --shared holders"},
-    {OPT_SLOTS, 0, "slots", COUNT, AT(slots), "N", "let up to N holders in at a time"},
+     .about = "how long the lock outlives a client that went silent (default: 10s, or the "
+              "profile's; renew: as acquired)"},
+    {OPT_SHARED, 0, "shared", FLAG, 0, NULL, .about = "share the lock with other --shared holders",
+     .or_next = true},
+    {OPT_SLOTS, 0, "slots", COUNT, AT(slots), "N", .about = "let up to N holders in at a time"},
     {OPT_HOLD, 0, "hold-at-least", DURATION, AT(hold_ms), "T",
-     "keep the lock for at least T after the grant"},
+     .about = "keep the lock for at least T after the grant", .fallback = "0s"},
     {OPT_DELAY, 0, "lock-delay", DURATION, AT(delay_ms), "T",
-     "keep the lock for T after an abnormal end"},
-    {OPT_PROFILE, 0, "profile", PROFILE, AT(profile), "P",
-     "TTL, renewal and retries: default, financial, cache, batch"},
+     .about = "keep the lock for T after an abnormal end", .fallback = "0s"},
+    {OPT_PROFILE, 0, "profile", PROFILE, AT(profile), "PROFILE",
+     .about = "TTL, renewal and retries: default, financial, cache or batch",
+     .fallback = "default"},
     {OPT_GRACE, 0, "grace", DURATION, AT(grace_ms), "T",
-     "time from SIGTERM to SIGKILL (default: 5s, less on a short lease)"},
+     .about = "time from SIGTERM to SIGKILL; less on a short lease", .fallback = "5s"},
     {OPT_LEAVE, 0, "leave", FLAG, 0, NULL,
-     "release the lock when CMD ends, even if it left processes running"},
+     .about = "release the lock when CMD ends, even if it left processes running"},
     {OPT_FENCED, 0, "require-token", FLAG, 0, NULL,
-     "exit 69 instead of running CMD without a fencing token"},
+     .about = "exit 69 instead of running CMD without a fencing token"},
     {OPT_LABEL, 0, "label", TEXT, AT(label), "TEXT",
-     "name that stile show prints (default: the program's name)"},
+     .about = "name that stile show prints (default: the program's name)"},
     {OPT_CODE, 'E', "conflict-exit-code", CODE, AT(code), "CODE",
-     "exit with CODE instead of 69, 75 or 76"},
-    {OPT_OWNER, 0, "owner", TEXT, AT(owner), "V",
-     "owner value that acquire printed (default: $STILE_OWNER)"},
-    {OPT_PROCLAIM, 0, "proclaim", TEXT, AT(proclaim), "V",
-     "value shown to others while holding or awaiting the lock (etcd only)"},
-    {OPT_TOKEN, 0, "token", COUNT, AT(token), "N", "break only the grant with this token"},
-    {OPT_YES, 'y', "yes", FLAG, 0, NULL, "do not ask for confirmation"},
-    {OPT_QUIET, 'q', "quiet", FLAG, 0, NULL,
-     "no messages about waiting, a lock not acquired or a failed job"},
-    {OPT_ADOPT, 0, "adopt", FLAG, 0, NULL, "take back redlock nodes that lost their data"},
+     .about = "exit with CODE instead of 69, 75 or 76"},
+    {OPT_PROCLAIM, 0, "proclaim", TEXT, AT(proclaim), "TEXT",
+     .about = "text shown to others while holding or awaiting the lock (etcd only)"},
+    {OPT_OWNER, 0, "owner", TEXT, AT(owner), "OWNER",
+     .about = "owner value that acquire printed (default: $STILE_OWNER)"},
+    {OPT_TOKEN, 0, "token", COUNT, AT(token), "TOKEN",
+     .about = "break only the grant with this token (default: any grant)"},
+    {OPT_YES, 'y', "yes", FLAG, 0, NULL, .about = "do not ask for confirmation"},
+    {OPT_ADOPT, 0, "adopt", FLAG, 0, NULL, .about = "take back redlock nodes that lost their data",
+     .or_next = true},
     {OPT_RESIZE, 0, "resize", FLAG, 0, NULL,
-     "change the members of a redlock group to those in URL"},
-    {OPT_PRINT, 0, "print", FLAG, 0, NULL, "print what would run, and run nothing"},
-    {OPT_KEY, 0, "key", TEXT, AT(key), "K", "add nothing if a job with this key is waiting"},
-    {OPT_DUE, 0, "delay", DURATION, AT(due_ms), "T", "earliest time of the job, counted from now"},
-    {OPT_LINES, 0, "lines", FLAG, 0, NULL, "add a job for each line of stdin"},
-    {OPT_NULL, '0', "null", FLAG, 0, NULL, "like --lines, with a NUL at the end of each job"},
-    {OPT_STATE, 0, "state", TEXT, AT(state), "STATE",
-     "list only jobs that are ready, delayed, claimed or dead"},
-    {OPT_PAYLOAD, 0, "payload", FLAG, 0, NULL, "print the payload and nothing else"},
+     .about = "change the members of a redlock group to those in URL"},
+    {OPT_PRINT, 0, "print", FLAG, 0, NULL, .about = "print what would run, and run nothing"},
+    {OPT_KEY, 0, "key", TEXT, AT(key), "KEY",
+     .about = "add nothing if a job with this key is waiting"},
+    {OPT_DUE, 0, "delay", DURATION, AT(due_ms), "T",
+     .about = "earliest time of the job, counted from now", .fallback = "0s"},
+    {OPT_LINES, 0, "lines", FLAG, 0, NULL, .about = "add a job for each line of stdin",
+     .or_next = true},
+    {OPT_NULL, '0', "null", FLAG, 0, NULL,
+     .about = "like --lines, with a NUL at the end of each job"},
     {OPT_PARALLEL, 0, "parallel", COUNT, AT(parallel), "N",
-     "number of jobs to run at a time (default: 1)"},
-    {OPT_TRIES, 0, "tries", COUNT, AT(tries), "N",
-     "number of tries before a job is dead (default: 5)"},
+     .about = "number of jobs to run at a time", .fallback = "1"},
+    {OPT_TRIES, 0, "tries", COUNT, AT(tries), "N", .about = "number of tries before a job is dead",
+     .fallback = "5"},
     {OPT_BACKOFF, 0, "backoff", DURATION, AT(backoff_ms), "T",
-     "pause after a failure; doubles each time, random (default: 1s)"},
+     .about = "limit of the random pause after a failure; doubles each time", .fallback = "1s"},
     {OPT_LEASE, 0, "lease", DURATION, AT(lease_ms), "T",
-     "how long a claim outlives a worker that went silent (default: 30s)"},
+     .about = "how long a claim outlives a worker that went silent", .fallback = "30s"},
     {OPT_FINISH, 0, "finish", DURATION, AT(finish_ms), "T",
-     "how long running jobs may go on after SIGTERM (default: 30s)"},
-    {OPT_ONCE, 0, "once", FLAG, 0, NULL, "run one job, if there is one"},
-    {OPT_DRAIN, 0, "drain", FLAG, 0, NULL, "exit when no job is due"},
-    {OPT_JSON, 0, "json", FLAG, 0, NULL, "print JSON"},
-    {OPT_HELP, 'h', "help", FLAG, 0, NULL, "print this help"},
+     .about = "how long running jobs may go on after SIGTERM", .fallback = "30s"},
+    {OPT_ONCE, 0, "once", FLAG, 0, NULL, .about = "run one job, if there is one", .or_next = true},
+    {OPT_DRAIN, 0, "drain", FLAG, 0, NULL, .about = "exit when no job is due"},
+    {OPT_STATE, 0, "state", TEXT, AT(state), "STATE",
+     .about = "list only jobs that are ready, delayed, claimed or dead (default: all)"},
+    {OPT_QUIET, 'q', "quiet", FLAG, 0, NULL,
+     .about = "no messages about waiting, a lock not acquired or a failed job"},
+    {OPT_PAYLOAD, 0, "payload", FLAG, 0, NULL, .about = "print the payload and nothing else",
+     .or_next = true},
+    {OPT_JSON, 0, "json", FLAG, 0, NULL, .about = "print JSON"},
+    {OPT_HELP, 'h', "help", FLAG, 0, NULL, .about = "print this help"},
 };
 
 #define N_RULES (sizeof rules / sizeof rules[0])
+
+static bool accepts(const struct verb *verb, const struct option_rule *rule)
+{
+    return (verb->accepts | OPT_ENGINE | OPT_HELP) & rule->bit;
+}
 
 static int usage_error(const struct verb *verb, const char *word, const char *why)
 {
@@ -160,7 +181,7 @@ static const struct option_rule *rule_of(const struct verb *verb, const char *wo
 {
     for (size_t i = 0; i < N_RULES; i++) {
         const struct option_rule *rule = &rules[i];
-        if (!((verb->accepts | OPT_ENGINE | OPT_HELP) & rule->bit))
+        if (!accepts(verb, rule))
             continue;
         if (word[1] == '-'
                 ? strlen(rule->name) == len - 2 && memcmp(rule->name, word + 2, len - 2) == 0
@@ -175,7 +196,7 @@ static int unknown_option(const struct verb *verb, const char *name)
     char why[64] = "unknown option";
     struct nearest nearest = nearest_to(name + 2, strlen(name) > 2 ? strlen(name) - 2 : 0);
     for (size_t i = 0; i < N_RULES && name[1] == '-'; i++) {
-        if ((verb->accepts | OPT_ENGINE | OPT_HELP) & rules[i].bit)
+        if (accepts(verb, &rules[i]))
             nearest_try(&nearest, rules[i].name);
     }
     if (nearest.best != NULL)
@@ -252,9 +273,18 @@ static int without_command(struct options *options, const struct verb *verb, cha
     return EXIT_USAGE;
 }
 
+static void set_fallbacks(struct options *options, const struct verb *verb)
+{
+    for (size_t i = 0; i < N_RULES; i++) {
+        if (rules[i].fallback != NULL && accepts(verb, &rules[i]))
+            set_value(options, &rules[i], (char *)rules[i].fallback);
+    }
+}
+
 int options_parse(struct options *options, const struct verb *verb, int argc, char **argv)
 {
     *options = (struct options){.wait_ms = -1, .args = argv};
+    set_fallbacks(options, verb);
     char **end = argv + 1;
     while (*end != NULL && strcmp(*end, "--") != 0)
         end++;
@@ -282,42 +312,100 @@ int options_parse(struct options *options, const struct verb *verb, int argc, ch
     return code != 0 ? code : check_count(options, verb);
 }
 
-static void print_rules(uint64_t accepts)
+/* ---- help ---- */
+
+#define ABOUT_COLUMN 26
+
+static void print_rule(const struct option_rule *rule)
 {
-    bool durations = false;
+    char letter[8] = "    ", about[200];
+    if (rule->letter != 0)
+        snprintf(letter, sizeof letter, "-%c, ", rule->letter);
+    int column = printf("  %s--%s%s%s", letter, rule->name, rule->value != NULL ? " " : "",
+                        rule->value != NULL ? rule->value : "");
+    if (column + 2 > ABOUT_COLUMN) {
+        putchar('\n');
+        column = 0;
+    }
+    if (rule->fallback != NULL)
+        snprintf(about, sizeof about, "%s (default: %s)", rule->about, rule->fallback);
+    else
+        snprintf(about, sizeof about, "%s", rule->about);
+    printf("%*s", ABOUT_COLUMN - column, "");
+    print_wrapped(about, ABOUT_COLUMN, ABOUT_COLUMN);
+}
+
+static void print_rules(const struct verb *verb)
+{
+    bool durations = false, numbers = false;
+    for (size_t i = 0; i < N_RULES; i++) {
+        if (!accepts(verb, &rules[i]))
+            continue;
+        print_rule(&rules[i]);
+        durations |= rules[i].kind == DURATION;
+        numbers |= rules[i].value != NULL && strcmp(rules[i].value, "N") == 0;
+    }
+    if (durations || numbers)
+        putchar('\n');
+    if (durations)
+        puts("T is a duration: 250ms, 10s, 5m, 2h, 1d.");
+    if (numbers)
+        puts("N is a whole number, 1 or more.");
+}
+
+static void write_usage(FILE *out, const struct verb *verb)
+{
+    const char *before = "[";
     for (size_t i = 0; i < N_RULES; i++) {
         const struct option_rule *rule = &rules[i];
-        if (!((accepts | OPT_ENGINE | OPT_HELP) & rule->bit))
+        if (rule->bit == OPT_HELP || !accepts(verb, rule))
             continue;
-        char head[40], letter[8] = "    ";
         if (rule->letter != 0)
-            snprintf(letter, sizeof letter, "-%c, ", rule->letter);
-        snprintf(head, sizeof head, "%s--%s %s", letter, rule->name,
-                 rule->value != NULL ? rule->value : "");
-        printf("  %-29s %s\n", head, rule->about);
-        durations |= rule->kind == DURATION;
+            fprintf(out, "%s-%c", before, rule->letter);
+        else
+            fprintf(out, "%s--%s", before, rule->name);
+        if (rule->value != NULL)
+            fprintf(out, " %s", rule->value);
+        before = rule->or_next && accepts(verb, rule + 1) ? " | " : "] [";
     }
-    if (durations)
-        puts("\nT is a duration: 250ms, 10s, 5m, 2h, 1d.");
+    fprintf(out, "] %s", verb->operands);
+}
+
+/* head: "usage:", or as many blanks. */
+static void print_usage(const char *head, const struct verb *verb)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = must_alloc(open_memstream(&text, &size));
+    write_usage(out, verb);
+    fclose(out);
+    int column = printf("%s stile %s ", head, verb->name);
+    print_wrapped(must_alloc(text), (size_t)column, (size_t)column);
+    free(text);
 }
 
 void options_print_help(const struct verb *verb)
 {
-    printf("usage: stile %s %s\n\n%s\n\n", verb->name, verb->usage, verb->about);
-    print_rules(verb->accepts);
+    print_usage("usage:", verb);
+    putchar('\n');
+    print_wrapped(verb->about, 0, 0);
+    putchar('\n');
+    print_rules(verb);
 }
 
 void options_print_group(const struct verb *const *verbs, size_t n)
 {
-    uint64_t accepts = 0;
+    struct verb all = {.accepts = 0};
     for (size_t i = 0; i < n; i++) {
-        printf("%s stile %s %s\n", i == 0 ? "usage:" : "      ", verbs[i]->name, verbs[i]->usage);
-        accepts |= verbs[i]->accepts;
+        print_usage(i == 0 ? "usage:" : "      ", verbs[i]);
+        all.accepts |= verbs[i]->accepts;
     }
-    for (size_t i = 0; i < n; i++)
-        printf("\nstile %s:\n%s\n", verbs[i]->name, verbs[i]->about);
+    for (size_t i = 0; i < n; i++) {
+        printf("\nstile %s:\n", verbs[i]->name);
+        print_wrapped(verbs[i]->about, 0, 0);
+    }
     putchar('\n');
-    print_rules(accepts);
+    print_rules(&all);
 }
 
 int options_exit_code(const struct options *options, int code)

@@ -83,23 +83,19 @@ const struct verb verb_run = {
                OPT_FENCED | OPT_COMMAND,
     .min_args = 1,
     .max_args = 64,
-    .usage =
-        "[-e URL] [--try | --wait T] [--ttl T] [--shared | --slots N] [--hold-at-least T]\n"
-        "                 [--lock-delay T] [--profile P] [--grace T] [--leave] [--proclaim V]\n"
-        "                 [--label TEXT] [--require-token] [-E CODE] [-q] NAME... -- CMD [ARG...]",
+    .operands = "NAME... -- CMD [ARG...]",
     .about =
-        "Runs CMD while holding the lock NAME, or the locks of several names. The lock is kept\n"
-        "until every process that CMD started is gone. If CMD leaves processes running, their\n"
-        "pids are printed after a second; with --leave the lock is released when CMD ends.\n\n"
-        "Signals are passed on to CMD. A signal that ends CMD goes to its whole process tree, and\n"
-        "whatever is left after --grace is killed. If the lock is lost, the tree is stopped "
-        "before\n"
+        "Runs CMD while holding the lock NAME, or the locks of several names. The lock is kept "
+        "until every process that CMD started is gone. If CMD leaves processes running, their pids "
+        "are printed after a second; with --leave the lock is released when CMD ends.\n\n"
+        "Signals are passed on to CMD. A signal that ends CMD goes to its whole process tree, and "
+        "whatever is left after --grace is killed. If the lock is lost, the tree is stopped before "
         "the lease ends. If stile run is killed, its tree dies before the lock is free.\n\n"
-        "CMD finds STILE_NAME, STILE_TOKEN and STILE_ENGINE (without secrets) in its environment.\n"
-        "With several names these belong to the first one, and STILE_NAMES and STILE_TOKENS hold\n"
+        "CMD finds STILE_NAME, STILE_TOKEN and STILE_ENGINE (without secrets) in its environment. "
+        "With several names these belong to the first one, and STILE_NAMES and STILE_TOKENS hold "
         "one per line. stile show prints the program's name or --label, never CMD's arguments.\n\n"
-        "Exits with CMD's code, or dies of the signal that ended CMD (128+N in a shell). Other\n"
-        "codes: 75 not acquired, 76 lost, 69 engine failed (with -E, CODE for these three),\n"
-        "64 usage, 126 CMD cannot be executed, 127 CMD not found.",
+        "Exits with CMD's code, or dies of the signal that ended CMD (128 + its number in a "
+        "shell). Other codes: 75 not acquired, 76 lost, 69 engine failed (with -E, CODE for these "
+        "three), 64 usage, 126 CMD cannot be executed, 127 CMD not found.",
     .run = run,
 };

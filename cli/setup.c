@@ -22,9 +22,8 @@ const struct verb verb_setup = {
     .name = "setup",
     .accepts = OPT_PRINT,
     .max_args = 1,
-    .usage = "[-e URL] [--print] [URL]",
+    .operands = "[URL]",
     .about = "Creates what the engine needs in its server (the schema `stile` of a database), or "
-             "brings\n"
-             "it up to date. --print only prints the statements.",
+             "brings it up to date. --print only prints the statements.",
     .run = setup_verb,
 };

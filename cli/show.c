@@ -114,10 +114,9 @@ const struct verb verb_show = {
     .accepts = OPT_JSON,
     .min_args = 1,
     .max_args = 1,
-    .usage = "[-e URL] [--json] NAME",
-    .about =
-        "Shows the holders and the waiters of NAME in queue order. SINCE: how long ago the claim\n"
-        "was granted or made. EXPIRES: how long it lasts without a renewal. last: the holder that\n"
-        "stile run or stile acquire recorded last, also of a free name.",
+    .operands = "NAME",
+    .about = "Shows the holders and the waiters of NAME in queue order. SINCE: how long ago the "
+             "claim was granted or made. EXPIRES: how long it lasts without a renewal. last: the "
+             "holder that stile run or stile acquire recorded last, also of a free name.",
     .run = show,
 };

@@ -1,14 +1,24 @@
 # SPDX-FileCopyrightText: the stile authors
 # SPDX-License-Identifier: Apache-2.0
-# bash completion for stile(1). Verbs and options are asked of the command itself.
+# bash completion for stile(1). Verbs, options and their values are asked of the command itself.
 
+# What can follow `stile`, or `stile jobs`.
 _stile_verbs() {
-    "$1" --help 2>/dev/null | sed -n 's/^  stile \([a-z|]*\).*/\1/p' | tr '|' '\n'
+    "$1" --help 2>/dev/null | sed -n "s/^  stile ${2:+$2 }\\([a-z|]*\\) .*/\\1/p" | tr '|' '\n' | sort -u
 }
 
 _stile_options() {
-    "$@" --help 2>/dev/null | grep -oE -- '(^|[^[:alnum:]-])--[a-z][a-z-]*' |
-        grep -oE -- '--[a-z-]*'
+    "$@" --help 2>/dev/null | sed -nE 's/^  (-., |    )(--[a-z-]+).*/\2/p'
+}
+
+# The kind of value that an option takes, as URL; nothing for one that takes none. stile VERB... OPTION
+_stile_value() {
+    local option=${!#}
+    "${@:1:$#-1}" --help 2>/dev/null | sed -nE "s/^  (-., | *)$option(, --[a-z-]+)? ([A-Z]+)( .*|\$)/\\3/p"
+}
+
+_stile_schemes() {
+    "$1" --engines 2>/dev/null | sed -n '2,$s/.*  //p' | tr ' ' '\n' | sed 's|$|://|; s|^local://$|local:|'
 }
 
 # Names that are held or waited for. Not those with a blank: the table does not show where they end.
@@ -16,61 +26,89 @@ _stile_names() {
     "$@" 2>/dev/null | sed -n '2,$s/^\([^ ]*\)  .*/\1/p'
 }
 
+# Those lines of stdin that begin with $1, quoted.
+_stile_beginning() {
+    local line
+    while IFS= read -r line; do [[ $line == "$1"* ]] && printf '%q\n' "$line"; done
+}
+
+_stile_candidates() {
+    case $1 in
+    URL) _stile_schemes "$command" ;;
+    T) printf '%s\n' 1s 10s 1m 5m 1h ;;
+    PROFILE) printf '%s\n' default financial cache batch ;;
+    STATE) printf '%s\n' ready delayed claimed dead ;;
+    QUEUE) _stile_names "$command" jobs ls "${engine[@]}" ;;
+    NAME) _stile_names "$command" ls "${engine[@]}" ;;
+    esac
+}
+
+# What an argument of the verb is.
+_stile_operand() {
+    case $1 in
+    jobs) echo QUEUE ;;
+    caps | doctor | setup) echo URL ;;
+    *) echo NAME ;;
+    esac
+}
+
+_stile_command() {
+    if declare -F _command_offset >/dev/null; then
+        _command_offset "$1"
+    else
+        mapfile -t COMPREPLY < <(compgen -A command -A file -- "$cur")
+    fi
+}
+
 _stile() {
-    local command=$1 words=("${COMP_WORDS[@]}") cword=$COMP_CWORD cur prev verb i engine=()
+    local command=$1 words=("${COMP_WORDS[@]}") cword=$COMP_CWORD cur prev verb i kind engine=()
     cur=${words[cword]} prev=${words[cword - 1]}
     # A colon ends a word for bash; names and URLs are full of them.
     if declare -F _get_comp_words_by_ref >/dev/null; then
         _get_comp_words_by_ref -n : words cword cur prev
     fi
-    verb=${words[1]}
+    # So does the = of --option=value.
+    if [[ $cur == = ]]; then
+        cur=
+    elif [[ $prev == = ]]; then
+        prev=${words[cword - 2]}
+    fi
     COMPREPLY=()
     if ((cword == 1)); then
         mapfile -t COMPREPLY < <(compgen -W "$(_stile_verbs "$command") --help --version --engines" -- "$cur")
         return
     fi
-    if [[ $verb == jobs ]] && ((cword == 2)) && [[ $cur != -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W 'add work ls show retry drop' -- "$cur")
+    verb=("${words[1]}")
+    if [[ ${verb[0]} == jobs ]] && ((cword == 2)) && [[ $cur != -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(_stile_verbs "$command" jobs)" -- "$cur")
         return
     fi
+    [[ ${verb[0]} == jobs ]] && ((cword > 2)) && verb+=("${words[2]}")
     for ((i = 2; i < cword; i++)); do
         case ${words[i]} in
         --)
-            if declare -F _command_offset >/dev/null; then
-                _command_offset $((i + 1))
-            else
-                mapfile -t COMPREPLY < <(compgen -A command -A file -- "$cur")
-            fi
+            _stile_command $((i + 1))
             return
             ;;
-        -e | --engine) engine=(-e "${words[i + 1]}") ;;
+        -e | --engine)
+            [[ ${words[i + 1]} == = ]] && ((i++))
+            engine=(-e "${words[i + 1]}")
+            ;;
         esac
     done
-    case $prev in
-    -e | --engine) mapfile -t COMPREPLY < <(compgen -W local: -- "$cur") ;;
-    --state) mapfile -t COMPREPLY < <(compgen -W 'ready delayed claimed dead' -- "$cur") ;;
-    --profile) mapfile -t COMPREPLY < <(compgen -W 'default financial cache batch' -- "$cur") ;;
-    --wait | --ttl | --hold-at-least | --lock-delay | --grace | --delay | --backoff | --lease | --finish)
-        mapfile -t COMPREPLY < <(compgen -W '1s 10s 1m 5m 1h' -- "$cur")
-        ;;
-    --label | -E | --conflict-exit-code | --slots | --token | --owner | --proclaim | --key | --parallel | --tries) ;;
-    *)
-        if [[ $cur == -* ]]; then
-            i=("$verb")
-            [[ $verb == jobs && $cword -gt 2 ]] && i+=("${words[2]}")
-            mapfile -t COMPREPLY < <(compgen -W "$(_stile_options "$command" "${i[@]}")" -- "$cur")
-        elif [[ $verb == jobs ]]; then
-            mapfile -t COMPREPLY < <(
-                compgen -W "$(_stile_names "$command" jobs ls "${engine[@]}")" -- "$cur"
-            )
-        elif [[ $verb != caps && $verb != doctor && $verb != setup ]]; then
-            mapfile -t COMPREPLY < <(
-                _stile_names "$command" ls "${engine[@]}" | grep -F -- "$cur" |
-                    while IFS= read -r i; do [[ $i == "$cur"* ]] && printf '%q\n' "$i"; done
-            )
-        fi
-        ;;
-    esac
+    kind=
+    if [[ $prev =~ ^--?[[:alnum:]-]+$ ]]; then
+        kind=$(_stile_value "$command" "${verb[@]}" "$prev")
+    fi
+    if [[ -z $kind && $cur == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(_stile_options "$command" "${verb[@]}")" -- "$cur")
+    elif [[ -z $kind && ${verb[*]} == 'jobs add' ]] && ((cword > 3)) && [[ $prev != -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -A file -- "$cur")
+    else
+        mapfile -t COMPREPLY < <(
+            _stile_candidates "${kind:-$(_stile_operand "${verb[0]}")}" | _stile_beginning "$cur"
+        )
+    fi
     if declare -F __ltrim_colon_completions >/dev/null; then
         __ltrim_colon_completions "$cur"
     fi

@@ -83,7 +83,7 @@ const struct verb verb_watch = {
     .accepts = OPT_JSON,
     .min_args = 1,
     .max_args = 1,
-    .usage = "[-e URL] [--json] NAME",
+    .operands = "NAME",
     .about = "Prints the state of NAME, now and after every change, until interrupted.",
     .run = watch,
 };

@@ -32,7 +32,7 @@ def help_for_everything(t):
         assert done.stdout.startswith("usage: stile %s " % verb), done.stdout
         expect(t.stile("help", verb).stdout, done.stdout)
         expect(t.stile(verb, "-h").stdout, done.stdout)
-        assert max(map(len, done.stdout.splitlines())) <= 100
+        assert max(map(len, done.stdout.splitlines())) <= 80
     expect(t.stile("help").stdout, overall.stdout)
     done = t.stile()
     expect((done.returncode, done.stdout, done.stderr), (64, "", overall.stdout))

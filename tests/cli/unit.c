@@ -18,6 +18,32 @@
 
 #include "../../cli/process.h"
 
+/* What --help prints as a default is what a verb finds. */
+static void defaults_are_those_of_the_table(void **state)
+{
+    static const struct verb verb = {
+        .name = "x",
+        .accepts = OPT_PARALLEL | OPT_TRIES | OPT_BACKOFF | OPT_LEASE | OPT_FINISH | OPT_GRACE,
+        .max_args = 1,
+    };
+    char *none[] = {"x", NULL}, *given[] = {"x", "--tries=2", "--finish", "0s", NULL};
+    struct options options;
+    (void)state;
+    assert_int_equal(options_parse(&options, &verb, 1, none), 0);
+    assert_int_equal(options.given, 0);
+    assert_int_equal(options.parallel, 1);
+    assert_int_equal(options.tries, 5);
+    assert_int_equal(options.backoff_ms, 1000);
+    assert_int_equal(options.lease_ms, 30000);
+    assert_int_equal(options.finish_ms, 30000);
+    assert_int_equal(options.grace_ms, 5000);
+    assert_int_equal(options_parse(&options, &verb, 4, given), 0);
+    assert_int_equal(options.given, OPT_TRIES | OPT_FINISH);
+    assert_int_equal(options.tries, 2);
+    assert_int_equal(options.finish_ms, 0);
+    assert_int_equal(options.parallel, 1);
+}
+
 static void durations_are_exact(void **state)
 {
     static const struct {
@@ -394,6 +420,7 @@ static void hints_are_quoted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_those_of_the_table),
         cmocka_unit_test(durations_are_exact),
         cmocka_unit_test(waits_are_reported_at_a_pace),
         cmocka_unit_test(hints_are_quoted),

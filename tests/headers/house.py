@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: the stile authors
 # SPDX-License-Identifier: Apache-2.0
-"""Manual and completion, checked against header and command.
+"""Manual, help and completion, checked against header and command.
 
 Usage: house.py SOURCE_ROOT STILE
 """
@@ -76,25 +76,176 @@ def manual_has_no_warnings():
 
 
 def verbs():
-    """As the command itself prints them."""
-    found = re.findall(r"(?m)^  stile ([a-z|]+)", run(COMMAND, "--help").stdout)
-    names = "|".join(found).split("|")
-    assert len(names) >= 9, names
-    return names
+    """As main.c has them: run, ls, ... and "jobs add", ..."""
+    names = re.findall(r"&verb_(\w+)", read("cli", "main.c"))
+    assert len(names) >= 17, names
+    return [name.replace("_", " ") for name in names]
+
+
+def helped(*words):
+    done = run(COMMAND, *words, "--help")
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return done.stdout
+
+
+OPTION = re.compile(r"^  (?:-(\w), |    )--([a-z-]+)(?: ([A-Z]+))?(?:  +|$)(.*)")
+
+
+def options_of(*words):
+    """{name: (letter, metavariable, default)} of a verb, in the order of its help."""
+    rows = []
+    for line in helped(*words).splitlines():
+        found = OPTION.match(line)
+        if found:
+            rows.append(list(found.groups()))
+        elif rows and line.startswith(" " * 20):
+            rows[-1][3] += " " + line.strip()
+        elif rows:
+            break
+    assert rows, words
+    return {name: (letter, value, default_in(text)) for letter, name, value, text in rows}
+
+
+def default_in(text):
+    found = re.search(r"\(default: ([^)]*)\)", text)
+    return found and found.group(1)
+
+
+def all_options():
+    """Those of all verbs; one that two verbs have is the same for both."""
+    found = {}
+    for verb in verbs():
+        for name, row in options_of(*verb.split()).items():
+            assert found.setdefault(name, row) == row, (verb, name, row, found[name])
+    return found
+
+
+def words_of(roff):
+    return re.sub(r" +(?=[,.;:)])", "", " ".join(plain(roff).split()))
+
+
+def described_options():
+    """The same from the manual, and what follows each."""
+    section = read("man", "stile.1").split("\n.SH OPTIONS\n")[1].split("\n.SH ")[0]
+    found, texts = {}, {}
+    for entry in section.split("\n.TP\n")[1:]:
+        head, text = entry.split("\n", 1)
+        parsed = re.fullmatch(r"(?:-(\w), )?--([a-z-]+)(?: ([A-Z]+))?", words_of(head))
+        assert parsed, head
+        letter, name, value = parsed.groups()
+        found[name], texts[name] = (letter, value, default_in(words_of(text))), text
+    return found, texts
+
+
+def help_fits_a_terminal():
+    for words in [[], ["jobs"]] + [verb.split() for verb in verbs()]:
+        wide = [line for line in helped(*words).splitlines() if len(line) > 80]
+        assert not wide, (words, wide)
+
+
+def help_has_every_verb():
+    overview = re.findall(r"(?m)^  stile ([a-z]+ )?([a-z|]+) ", helped())
+    named = [group + verb for group, words in overview for verb in words.split("|")]
+    assert sorted(named) == sorted(verbs()), set(named) ^ set(verbs())
+
+
+def help_has_usage_with_each_option():
+    for verb in verbs():
+        usage = helped(*verb.split()).split("\n\n")[0]
+        named = re.findall(r"(?<=[ \[])(-\w|--[a-z-]+)(?: ([A-Z]+))?(?=[ \]])", usage)
+        expected = [("-" + letter if letter else "--" + name, value or "")
+                    for name, (letter, value, _) in options_of(*verb.split()).items() if name != "help"]
+        assert named == expected, (verb, named, expected)
+
+
+# Nothing is done instead if these are not given.
+WITHOUT_DEFAULT = {"slots", "conflict-exit-code", "proclaim", "key"}
+
+
+def help_has_every_default():
+    for name, (_, value, default) in all_options().items():
+        assert (default is not None) == (value is not None and name not in WITHOUT_DEFAULT), name
+
+
+def help_has_the_defaults_of_the_library():
+    options = all_options()
+    ttl = re.search(r"PROFILE_DEFAULT\] = \{(\d+)000 \*", read("src", "core", "retry.c")).group(1)
+    assert options["ttl"][2].split(",")[0] == ttl + "s", options["ttl"]
+    for name, field in ("lease", "lease_ms"), ("tries", "tries"), ("backoff", "backoff_ms"):
+        comment = re.search(r"\b%s; .*\((.*)\) \*/" % field, JOBS).group(1)
+        assert options[name][2] == comment.replace(" ", ""), (name, comment)
+
+
+def manual_has_the_options_of_the_command():
+    described, _ = described_options()
+    options = all_options()
+    differ = {name: (options.get(name), described.get(name)) for name in options | described
+              if options.get(name) != described.get(name)}
+    assert not differ, differ
+    for verb in verbs():
+        mine = list(options_of(*verb.split()))
+        assert mine == [name for name in described if name in mine], (verb, mine)
+
+
+def manual_has_the_verbs_of_an_option():
+    """Those that are named before its text; without any, it is said elsewhere."""
+    for name, text in described_options()[1].items():
+        found = re.match(r'\.BR (.*) :\n', text)
+        if found:
+            named = words_of(".BR " + found.group(1)).split(", ")
+            accept = [verb for verb in verbs() if name in options_of(*verb.split())]
+            assert sorted(named) == sorted(accept), (name, named, accept)
+
+
+def manual_has_every_verb():
+    page = plain(read("man", "stile.1"))
+    synopsis, rest = page.split(".SH DESCRIPTION")
+    for verb in verbs():
+        assert re.search(r"(?m)^stile %s\b" % verb, synopsis), verb
+        assert re.search(r"\bstile %s\b" % verb, rest), verb
+
+
+def manual_explains_every_metavariable():
+    named = {value for _, value, _ in all_options().values() if value}
+    for verb in verbs():
+        usage = helped(*verb.split()).split("\n\n")[0]
+        named |= set(re.findall(r"(?<![\w$-])[A-Z]+\b", usage))
+    section = read("man", "stile.1").split("\nIn this manual and in the help")[1].split("\n.SH ")[0]
+    explained = re.findall(r"\b[A-Z]+\b", " ".join(re.findall(r"(?m)^\.IR? (.*)", section)))
+    assert sorted(explained) == sorted(named), set(explained) ^ named
+
+
+def manual_has_every_exit_status():
+    codes = re.search(r"enum exit_code \{(.*?)\};", read("cli", "cli.h"), re.S).group(1)
+    table = read("man", "stile.1").split("\n.SH EXIT STATUS\n")[1].split("\n.SH ")[0]
+    named = [word for head in re.findall(r"(?m)^\.T[PQ].*\n(.*)", table)
+             for word in re.findall(r"\d+", head)]
+    assert named == ["0"] + re.findall(r"= (\d+)", codes), named
+
+
+def manual_has_examples_that_work():
+    section = read("man", "stile.1").split("\n.SH EXAMPLES\n")[1].split("\n.SH ")[0]
+    examples = [plain(text.replace("\\(aq", "'").replace("\\(dq", '@').replace("\\e", "\\")
+                      .replace('"', '@')).replace("@", '"')
+                for text in re.findall(r"(?s)\.EX\n(.*?)\.EE", section)]
+    assert len(examples) >= 6, examples
+    with tempfile.TemporaryDirectory(prefix="stile-house-") as folder:
+        path = os.path.dirname(COMMAND) + ":" + os.environ["PATH"]
+        for example in examples:
+            assert re.search(r"\bstile ", example), example
+            done = subprocess.run(["sh", "-ec", example], cwd=folder, stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, check=False,
+                                  env={**os.environ, "PATH": path, "STILE_ENGINE": "local:" + folder + "/s"})
+            assert done.returncode == 0 and done.stdout, (example, done.returncode, done.stderr)
+
+
+def top_words():
+    """What can follow `stile`."""
+    return sorted({verb.split()[0] for verb in verbs()})
 
 
 def options(verb):
-    helped = run(COMMAND, verb, "--help")
-    assert helped.returncode == 0 and not helped.stderr, helped.stderr
-    return sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", helped.stdout)))
-
-
-def manual_has_every_option_of_the_command():
-    page = plain(read("man", "stile.1"))
-    for verb in verbs():
-        assert re.search(r"\bstile %s\b" % verb, page), verb
-        for option in options(verb):
-            assert re.search(r"(?<![\w-])%s(?![\w-])" % option, page), (verb, option)
+    return sorted("--" + name for name in options_of(*verb.split()))
 
 
 def complete(*words, **env):
@@ -112,12 +263,20 @@ def complete(*words, **env):
 
 
 def completion_offers_verbs_and_options():
-    assert sorted(complete("")) == sorted(verbs() + ["--engines", "--help", "--version"]), complete("")
+    assert sorted(complete("")) == sorted(top_words() + ["--engines", "--help", "--version"]), complete("")
     assert complete("rel") == ["release"]
     for verb in verbs():
-        offered = sorted(set(complete(verb, "--")))
+        offered = sorted(set(complete(*verb.split(), "--")))
         assert offered == options(verb), (verb, offered)
     assert complete("run", "--profile", "f") == ["financial"]
+    assert complete("run", "--profile", "=", "f") == ["financial"]
+    assert complete("run", "--profile", "=") == ["default", "financial", "cache", "batch"]
+    assert complete("jobs", "ls", "--state", "cl") == ["claimed"]
+    assert complete("jobs", "re") == ["retry"]
+    assert complete("run", "--wait", "5") == ["5m"]
+    assert complete("run", "-E", "") == complete("run", "--slots", "") == []
+    assert complete("run", "-x/;e echo ran >&2;s/", "--tr") == ["--try"]  # no part of a script
+    assert complete("run", "-e", "lo") == complete("caps", "lo") == ["local:"]
     assert "true" in complete("run", "x", "--", "tru")
 
 
@@ -137,7 +296,17 @@ CASES = [
     manual_has_every_status_with_its_text,
     manual_is_of_this_version,
     manual_has_no_warnings,
-    manual_has_every_option_of_the_command,
+    help_fits_a_terminal,
+    help_has_every_verb,
+    help_has_usage_with_each_option,
+    help_has_every_default,
+    help_has_the_defaults_of_the_library,
+    manual_has_the_options_of_the_command,
+    manual_has_the_verbs_of_an_option,
+    manual_has_every_verb,
+    manual_explains_every_metavariable,
+    manual_has_every_exit_status,
+    manual_has_examples_that_work,
     completion_offers_verbs_and_options,
     completion_offers_names,
 ]
