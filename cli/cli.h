@@ -156,12 +156,17 @@ const char *duration_parse(int64_t *ms, const char *text);
 #define DURATION_TEXT_MAX 32
 const char *duration_format(char out[DURATION_TEXT_MAX], int64_t ms);
 
-/* ---- output.c ---- */
+/* ---- text.c ---- */
 
 /* Length of the UTF-8 character at s, or 0: not one (text ends there or a byte is out of place). */
 size_t text_decode(uint32_t *code, const char *s);
+/* A character that moves the cursor, is invisible or changes the writing direction. */
+bool text_is_unsafe(uint32_t code);
 /* Terminal columns of a text that text_escape() made. */
 size_t text_columns(const char *s);
+
+/* ---- output.c ---- */
+
 /* A copy in which nothing moves the cursor, colours the terminal or turns the writing direction. */
 char *text_escape(const char *s);
 

@@ -75,9 +75,11 @@ void look_begin(struct look *look, struct stile_client *client, const char *name
 
 void look_wait(const struct look *look, struct stile_client *client, int64_t until_ms)
 {
-    while (look->under_way && now_ms() < until_ms) {
+    int64_t left_ms;
+    /* One look at the clock: a difference that a second one made negative would mean no limit. */
+    while (look->under_way && (left_ms = until_ms - now_ms()) > 0) {
         struct pollfd polled = {.fd = stile_client_fd(client), .events = POLLIN};
-        if (poll(&polled, 1, (int)(until_ms - now_ms())) > 0)
+        if (poll(&polled, 1, (int)left_ms) > 0)
             stile_client_dispatch(client);
     }
 }
@@ -99,7 +101,8 @@ static void format_clock(char *out, size_t size, int64_t from_now_ms)
     if (localtime_r(&now, &here) == NULL || localtime_r(&then, &there) == NULL)
         return;
     bool today = here.tm_yday == there.tm_yday && here.tm_year == there.tm_year;
-    strftime(out, size, today ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &there);
+    if (strftime(out, size, today ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &there) == 0)
+        out[0] = '\0';
 }
 
 static void format_process(char *out, size_t size, const struct look *look)
@@ -126,33 +129,36 @@ static void format_kept(char *out, size_t size, const struct look *look, const c
              process[0] != '\0' ? ")" : "");
 }
 
-/* "held by web3 pid 4711 (report) since 11:42:07" */
+/* "held by web3 pid 4711 (report) since 11:42:07"; without the time if the engine does not know. */
 static void format_since(char *out, size_t size, const struct look *look)
 {
-    char clock[CLOCK_TEXT_MAX], process[LOOK_PROCESS_MAX], others[40];
+    char clock[CLOCK_TEXT_MAX] = "", process[LOOK_PROCESS_MAX], others[40];
     format_process(process, sizeof process, look);
     format_others(others, sizeof others, look);
-    format_clock(clock, sizeof clock, -look->age_ms);
+    if (look->age_ms >= 0)
+        format_clock(clock, sizeof clock, -look->age_ms);
     if (look->ghost)
         format_kept(out, size, look, process);
     else
-        snprintf(out, size, "held by %s%s%s%s since %s%s", process,
-                 look->command[0] != '\0' ? " (" : "", look->command,
-                 look->command[0] != '\0' ? ")" : "", clock, others);
+        snprintf(out, size, "held by %s%s%s%s%s%s%s", process, look->command[0] != '\0' ? " (" : "",
+                 look->command, look->command[0] != '\0' ? ")" : "",
+                 clock[0] != '\0' ? " since " : "", clock, others);
 }
 
 /* "held by web3 pid 4711 for 3m04s, 2 ahead" */
 static void format_for(char *out, size_t size, const struct look *look)
 {
-    char age[DURATION_TEXT_MAX], process[LOOK_PROCESS_MAX], others[40], ahead[40] = "";
+    char age[DURATION_TEXT_MAX] = "", process[LOOK_PROCESS_MAX], others[40], ahead[40] = "";
     format_process(process, sizeof process, look);
     format_others(others, sizeof others, look);
+    if (look->age_ms >= 0)
+        duration_format(age, look->age_ms);
     if (look->ahead > 0)
         snprintf(ahead, sizeof ahead, ", %" PRId64 " ahead", look->ahead);
     if (look->ghost)
         format_kept(out, size, look, process);
     else
-        snprintf(out, size, "held by %s for %s%s", process, duration_format(age, look->age_ms),
+        snprintf(out, size, "held by %s%s%s%s", process, age[0] != '\0' ? " for " : "", age,
                  others);
     snprintf(out + strlen(out), size - strlen(out), "%s", ahead);
 }
@@ -221,7 +227,8 @@ char *hint_command(const struct options *options, const char *verb, const char *
 
 /* ---- not granted ---- */
 
-/* More would be cut, and half a command is worse than none. */
+/* More would be cut, and half a command is worse than none. So is one with a name that a terminal
+ * must not be sent as it is. */
 #define HINT_MAX 400
 
 void look_say_refused(const struct look *look, const struct options *options, const char *name,
@@ -229,7 +236,8 @@ void look_say_refused(const struct look *look, const struct options *options, co
 {
     char text[LOOK_TEXT_MAX], *safe = text_escape(name);
     char *hint = hint_command(options, "show", name);
-    bool answered = is_answered(look, name), shown = strlen(hint) <= HINT_MAX;
+    bool answered = is_answered(look, name);
+    bool shown = strlen(hint) <= HINT_MAX && strcmp(safe, name) == 0;
     if (answered && look->holders > 0)
         format_since(text, sizeof text, look);
     else

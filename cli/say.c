@@ -24,6 +24,22 @@ static bool has_room(void)
     return poll(&polled, 1, 0) != 0;
 }
 
+/* Messages repeat what servers and other users wrote. A terminal also obeys control characters of
+ * two bytes. */
+static void make_safe(char *text)
+{
+    char *to = text;
+    for (const char *at = text; *at != '\0';) {
+        uint32_t code = 0;
+        size_t len = text_decode(&code, at);
+        bool safe = len > 0 && !text_is_unsafe(code);
+        memmove(to, safe ? at : "?", safe ? len : 1);
+        to += safe ? len : 1;
+        at += len > 0 ? len : 1;
+    }
+    *to = '\0';
+}
+
 void say(const char *format, ...)
 {
     char text[1024], line[1100];
@@ -31,10 +47,7 @@ void say(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    for (char *at = text; *at != '\0'; at++) {
-        if ((unsigned char)*at < 0x20 || *at == 0x7f)
-            *at = '?';
-    }
+    make_safe(text);
     int len = snprintf(line, sizeof line, "stile: %s\n", text);
     /* One write, so that lines of processes that share a terminal don't mix. If stderr is gone
      * the message is dropped. */

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -417,10 +418,70 @@ static void hints_are_quoted(void **state)
     is_hinted("redis://h", "x", "stile show -e redis://h x");
 }
 
+/* What is written to stderr between the two. */
+static int real_stderr, written;
+
+static void stderr_begin(void)
+{
+    written = memfd_create("stderr", MFD_CLOEXEC);
+    real_stderr = dup(STDERR_FILENO);
+    assert_true(written >= 0 && real_stderr >= 0);
+    assert_int_equal(dup2(written, STDERR_FILENO), STDERR_FILENO);
+}
+
+static void stderr_is(const char *wanted)
+{
+    char text[2048] = "";
+    assert_int_equal(dup2(real_stderr, STDERR_FILENO), STDERR_FILENO);
+    assert_true(pread(written, text, sizeof text - 1, 0) >= 0);
+    assert_string_equal(text, wanted);
+    close(written);
+    close(real_stderr);
+}
+
+/* An error may quote a server, and a loss the label that another user has chosen. */
+static void messages_move_no_cursor(void **state)
+{
+    (void)state;
+    stderr_begin();
+    say("%s", "a\x1b[1m \xc2\x9b"
+              "1m \xe2\x80\xae \x9b"
+              "1m \xe2\x98\x83\n");
+    stderr_is("stile: a?[1m ?1m ? ?1m \xe2\x98\x83?\n");
+}
+
+static void an_age_that_is_not_known(void **state)
+{
+    struct options options = {0};
+    struct look look = {.name = "x", .answered = true, .holders = 2, .ahead = 1, .age_ms = -1};
+    (void)state;
+    strcpy(look.host, "stranger");
+    stderr_begin();
+    look_say_refused(&look, &options, "x", STILE_HELD);
+    look_say_waiting(&look, "x");
+    stderr_is("stile: x: held by stranger and 1 more; see: stile show x\n"
+              "stile: waiting for 'x' (held by stranger and 1 more, 1 ahead)\n");
+}
+
+/* A command to type that has another name in it is worse than none. */
+static void no_hint_that_cannot_be_typed(void **state)
+{
+    struct options options = {0};
+    struct look look = {.name = "a\xe2\x80\xae"
+                                "b"};
+    (void)state;
+    stderr_begin();
+    look_say_refused(&look, &options, look.name, STILE_HELD);
+    stderr_is("stile: a\\xe2\\x80\\xaeb: held by another\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_those_of_the_table),
+        cmocka_unit_test(messages_move_no_cursor),
+        cmocka_unit_test(an_age_that_is_not_known),
+        cmocka_unit_test(no_hint_that_cannot_be_typed),
         cmocka_unit_test(durations_are_exact),
         cmocka_unit_test(waits_are_reported_at_a_pace),
         cmocka_unit_test(hints_are_quoted),
