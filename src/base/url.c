@@ -96,6 +96,17 @@ static enum stile_status split_authority(struct pieces *p, struct piece authorit
     return STILE_OK;
 }
 
+/* In redis:/user:password@host a '/' is missing, and the password would be printed as a path. */
+static enum stile_status check_path_alone(struct piece path, struct stile_error *err)
+{
+    struct piece behind;
+
+    if (cut(&path, &behind, ':') && has(behind, '@'))
+        return refuse(err, "has a password, but no '//' in front of the user: write "
+                           "engine://user:password@host, and '@' in a path as %40");
+    return STILE_OK;
+}
+
 static enum stile_status split(struct pieces *p, const char *text, struct stile_error *err)
 {
     struct piece rest, authority;
@@ -108,7 +119,7 @@ static enum stile_status split(struct pieces *p, const char *text, struct stile_
     cut(&rest, &p->query, '?');
     p->path = rest;
     if (rest.len < 2 || memcmp(rest.at, "//", 2) != 0)
-        return STILE_OK;
+        return check_path_alone(rest, err);
     authority = (struct piece){rest.at + 2, rest.len - 2};
     p->path = (struct piece){authority.at + authority.len, 0};
     const char *slash = memchr(authority.at, '/', authority.len);

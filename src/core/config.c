@@ -77,7 +77,8 @@ static enum stile_status load(struct text *text, struct stat *st, int fd, const 
     return status;
 }
 
-#define BLANK " \t\r"
+#define BLANK           " \t\r"
+#define BYTE_ORDER_MARK "\xef\xbb\xbf"
 
 static void cut_end(char *line)
 {
@@ -138,6 +139,9 @@ static enum stile_status read_lines(struct default_engine *found, char *text, co
 {
     enum stile_status status = STILE_OK;
     unsigned number = 1;
+    /* Editors of Windows put it in front, and nobody sees it. */
+    text +=
+        strncmp(text, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK)) == 0 ? strlen(BYTE_ORDER_MARK) : 0;
     for (char *line, *rest = text; !status && (line = strsep(&rest, "\n")); number++)
         status = read_line(found, line, path, number, err);
     return status;
@@ -163,13 +167,24 @@ static enum stile_status read_file(struct default_engine *found, int fd, const c
     return STILE_OK;
 }
 
+/* A link to nothing: somebody has set an engine, perhaps on a disk that is not mounted yet. Taking
+ * another engine would exclude nobody. Leaves errno alone. */
+static bool is_link(const char *path)
+{
+    int saved = errno;
+    struct stat st;
+    bool is = lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+    errno = saved;
+    return is;
+}
+
 enum stile_status config_read(struct default_engine *found, const char *path, unsigned open_to,
                               struct stile_error *err)
 {
     *found = (struct default_engine){.url = ""};
     /* O_NONBLOCK: a named pipe must not keep a program waiting. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR) && !is_link(path))
         return STILE_OK;
     if (fd < 0)
         return error_errno(err, STILE_REFUSED, errno, "reading the default engine from %s", path);

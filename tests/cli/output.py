@@ -147,7 +147,7 @@ def wrong_urls(t):
         said = usage(t, "ls", "-e", url)
         assert said.count("\n") == 1
     for url in ("redis://u:s3cret@h/", "nope://user:s3cret@host/?x=1", "redis:u:s3cret@h",
-                "local://u:s3cret@h/tmp", "nope://h/?password=s3cret"):
+                "redis:/u:s3cret@h", "local://u:s3cret@h/tmp", "nope://h/?password=s3cret"):
         for how in "-e", "--engine=", "env", "caps":
             args = {"-e": ["ls", "-e", url], "--engine=": ["ls", "--engine=" + url], "env": ["ls"],
                     "caps": ["caps", url]}[how]

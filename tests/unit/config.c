@@ -78,7 +78,11 @@ static void what_a_file_may_contain(void **state)
     sets("engine = redis://h # the main one", "redis://h", 1);
     sets("engine = host=/run/pg dbname=x", "host=/run/pg dbname=x", 1);
     sets("engine = redis://h/a#b", "redis://h/a#b", 1); /* for the URL's parser to refuse */
+    sets("\xef\xbb\xbf"
+         "engine = redis://h\r\n",
+         "redis://h", 1); /* as Windows writes it */
     sets("", "", 0);
+    sets("\xef\xbb\xbf", "", 0);
     sets("\n\n  # nothing", "", 0);
 }
 
@@ -94,9 +98,9 @@ static void what_it_may_not_contain(void **state)
     refused(read_of("redis://u:s3cret@h"), STILE_MISUSE, ":1: write engine = URL");
     refused(read_of("redis://u:s3cret@h?prefix=x"), STILE_MISUSE, ":1: write engine = URL");
     refused(read_of("engine: redis://u:s3cret@h?a=b"), STILE_MISUSE, ":1: write engine = URL");
-    refused(read_of("\xef\xbb\xbf"
+    refused(read_of("#\n\xef\xbb\xbf"
                     "engine = x"),
-            STILE_MISUSE, ":1: write engine = URL");
+            STILE_MISUSE, ":2: write engine = URL");
 }
 
 static void its_size_is_bounded(void **state)
@@ -136,6 +140,12 @@ static void one_that_is_no_file(void **state)
     assert_int_equal(unlink(path), 0);
     assert_int_equal(symlink(path, path), 0);
     refused(config_read(&found, path, 0600, &err), STILE_REFUSED, "reading the default engine");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink("/dev/null/not-mounted", path), 0);
+    refused(config_read(&found, path, 0600, &err), STILE_REFUSED, "reading the default engine");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink("not-there", path), 0);
+    refused(config_read(&found, path, 0600, &err), STILE_REFUSED, "No such file");
 }
 
 static void one_that_others_can_change(void **state)
