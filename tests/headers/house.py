@@ -4,9 +4,13 @@
 
 Usage: house.py SOURCE_ROOT STILE
 """
+import functools
 import glob
 import os
+import pty
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,6 +18,8 @@ import tempfile
 from tap import run_cases
 
 ROOT, COMMAND = sys.argv[1:3]
+# Completion asks the command that was typed.
+BESIDE = os.path.dirname(COMMAND) + ":" + os.environ["PATH"]
 
 
 def read(*path):
@@ -230,12 +236,11 @@ def manual_has_examples_that_work():
                 for text in re.findall(r"(?s)\.EX\n(.*?)\.EE", section)]
     assert len(examples) >= 6, examples
     with tempfile.TemporaryDirectory(prefix="stile-house-") as folder:
-        path = os.path.dirname(COMMAND) + ":" + os.environ["PATH"]
         for example in examples:
             assert re.search(r"\bstile ", example), example
             done = subprocess.run(["sh", "-ec", example], cwd=folder, stdin=subprocess.DEVNULL,
                                   capture_output=True, text=True, check=False,
-                                  env={**os.environ, "PATH": path, "STILE_ENGINE": "local:" + folder + "/s"})
+                                  env={**os.environ, "PATH": BESIDE, "STILE_ENGINE": "local:" + folder + "/s"})
             assert done.returncode == 0 and done.stdout, (example, done.returncode, done.stderr)
 
 
@@ -248,7 +253,7 @@ def options(verb):
     return sorted("--" + name for name in options_of(*verb.split()))
 
 
-def complete(*words, **env):
+def complete_bash(*words, **env):
     """What bash would offer for the last of these words."""
     script = """
         source "$1"; shift
@@ -262,15 +267,86 @@ def complete(*words, **env):
     return done.stdout.split()
 
 
-def completion_offers_verbs_and_options():
-    assert sorted(complete("")) == sorted(top_words() + ["--engines", "--help", "--version"]), complete("")
+def line_of(words):
+    return shlex.join(("stile",) + words[:-1]) + " " + words[-1]
+
+
+# Completes $LINE as soon as there is a prompt, and writes what is offered to $OFFERED.
+ZSHRC = """
+fpath=($FUNCTIONS $fpath)
+autoload -Uz compinit && compinit -u -d $ZDOTDIR/dump
+compadd() {
+  if [[ ${@[1,(i)(-|--)]} != *-[OAD]* ]]; then
+    local -a offered
+    builtin compadd -A offered "$@"
+    (($#offered)) && print -rl -- $offered >>$OFFERED
+  fi
+  builtin compadd "$@"
+}
+finish() { exit }
+comppostfuncs=(finish)
+zle-line-init() { BUFFER=$LINE; CURSOR=$#BUFFER; zle complete-word; exit }
+zle -N zle-line-init
+"""
+
+
+@functools.cache
+def zsh_folder():
+    """With the completion in it, and the list of all others, which takes zsh a second to make."""
+    folder = tempfile.TemporaryDirectory(prefix="stile-house-")
+    with open(os.path.join(folder.name, ".zshrc"), "w", encoding="utf-8") as file:
+        file.write(ZSHRC)
+    shutil.copy(os.path.join(ROOT, "cli", "stile.zsh"), os.path.join(folder.name, "_stile"))
+    return folder
+
+
+def complete_zsh(*words, **env):
+    """The same of zsh, which completes in a terminal only."""
+    folder = zsh_folder().name
+    primary, secondary = pty.openpty()
+    with tempfile.NamedTemporaryFile("r", dir=folder, encoding="utf-8") as offered:
+        shell = subprocess.Popen(
+            ["zsh", "-d", "-i"], stdin=secondary, stdout=secondary, stderr=secondary,
+            start_new_session=True,
+            env={**os.environ, "PATH": BESIDE, "ZDOTDIR": folder, "FUNCTIONS": folder, "TERM": "dumb",
+                 "OFFERED": offered.name, "LINE": line_of(words), **env})
+        os.close(secondary)
+        shown = read_to_end(primary)
+        assert shell.wait() == 0, (words, shown)
+        return sorted(set(offered.read().split()))
+
+
+def read_to_end(terminal):
+    shown = b""
+    try:
+        while True:
+            part = os.read(terminal, 65536)
+            shown += part
+            if not part:
+                break
+    except OSError:  # the last process of the terminal is gone
+        pass
+    os.close(terminal)
+    return shown
+
+
+def complete_fish(*words, **env):
+    with tempfile.TemporaryDirectory(prefix="stile-house-") as home:
+        done = run("fish", "--no-config", "-c", 'source $argv[1]; complete -C "$argv[2]"',
+                   os.path.join(ROOT, "cli", "stile.fish"), line_of(words),
+                   HOME=home, XDG_CONFIG_HOME=home, XDG_DATA_HOME=home, PATH=BESIDE, **env)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return [line.split("\t")[0] for line in done.stdout.splitlines()]
+
+
+def offers_verbs_and_options(complete):
+    words = sorted(top_words() + ["--engines", "--help", "--version"])
+    assert sorted(complete("")) == words, complete("")
     assert complete("rel") == ["release"]
     for verb in verbs():
         offered = sorted(set(complete(*verb.split(), "--")))
         assert offered == options(verb), (verb, offered)
     assert complete("run", "--profile", "f") == ["financial"]
-    assert complete("run", "--profile", "=", "f") == ["financial"]
-    assert complete("run", "--profile", "=") == ["default", "financial", "cache", "batch"]
     assert complete("jobs", "ls", "--state", "cl") == ["claimed"]
     assert complete("jobs", "re") == ["retry"]
     assert complete("run", "--wait", "5") == ["5m"]
@@ -280,7 +356,11 @@ def completion_offers_verbs_and_options():
     assert "true" in complete("run", "x", "--", "tru")
 
 
-def completion_offers_names():
+# A name that a shell would run, if it were not quoted.
+ODD = "pay:$(echo>&2);`x`*"
+
+
+def offers_names(complete):
     with tempfile.TemporaryDirectory(prefix="stile-house-") as folder:
         engine = "local:" + folder
         done = run(COMMAND, "run", "--hold-at-least", "1h", "order-17", "--", "true",
@@ -288,6 +368,39 @@ def completion_offers_names():
         assert done.returncode == 0, done.stderr
         assert complete("show", "or", STILE_ENGINE=engine) == ["order-17"]
         assert complete("show", "x", STILE_ENGINE=engine) == []
+        done = run(COMMAND, "run", "--hold-at-least", "1h", ODD, "--", "true", STILE_ENGINE=engine)
+        assert done.returncode == 0, done.stderr
+        offered = complete("show", "pay", STILE_ENGINE=engine)
+        assert [re.sub(r"\\(.)", r"\1", name) for name in offered] == [ODD], offered
+        assert complete("show", "-e", engine, "or", STILE_ENGINE="local:/nowhere") == ["order-17"]
+
+
+def bash_offers_verbs_and_options():
+    offers_verbs_and_options(complete_bash)
+    assert complete_bash("run", "--profile", "=", "f") == ["financial"]
+    assert complete_bash("run", "--profile", "=") == ["default", "financial", "cache", "batch"]
+
+
+def bash_offers_names():
+    offers_names(complete_bash)
+
+
+def zsh_offers_verbs_and_options():
+    offers_verbs_and_options(complete_zsh)
+    assert complete_zsh("run", "--profile=f") == ["financial"]
+
+
+def zsh_offers_names():
+    offers_names(complete_zsh)
+
+
+def fish_offers_verbs_and_options():
+    offers_verbs_and_options(complete_fish)
+    assert complete_fish("run", "--profile=f") == ["--profile=financial"]
+
+
+def fish_offers_names():
+    offers_names(complete_fish)
 
 
 CASES = [
@@ -307,8 +420,12 @@ CASES = [
     manual_explains_every_metavariable,
     manual_has_every_exit_status,
     manual_has_examples_that_work,
-    completion_offers_verbs_and_options,
-    completion_offers_names,
+    bash_offers_verbs_and_options,
+    bash_offers_names,
+    zsh_offers_verbs_and_options,
+    zsh_offers_names,
+    fish_offers_verbs_and_options,
+    fish_offers_names,
 ]
 
 

@@ -38,7 +38,8 @@ def everything_is_installed():
     for path in ("bin/stile", "include/stile.h", "include/stile.hpp", "share/doc/stile/README.md",
                  "share/doc/stile/LICENSE", "share/doc/stile/guarantees.md",
                  "share/doc/stile/examples/guard.cpp", "include/stile/jobs.h", "share/man/man1/stile.1",
-                 "share/man/man3/stile.3", "share/bash-completion/completions/stile"):
+                 "share/man/man3/stile.3", "share/bash-completion/completions/stile",
+                 "share/zsh/site-functions/_stile", "share/fish/vendor_completions.d/stile.fish"):
         assert path in here, (path, sorted(here))
     for name in "libstile.a", "stile.pc":
         find(name)

@@ -1,0 +1,117 @@
+#compdef stile
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
+# zsh completion for stile(1). Verbs, options and their values are asked of the command itself.
+
+# The verbs that follow `stile`, or `stile jobs`.
+_stile_verbs() {
+  $command --help 2>/dev/null | sed -n "s/^  stile ${1:+$1 }\\([a-z|]*\\) .*/\\1/p" | tr '|' '\n' | sort -u
+}
+
+# The options of a verb, one in a line: letter, name, kind of value and text, with tabs in between.
+_stile_options() {
+  $command $verb --help 2>/dev/null | awk '
+    function finish() {
+      if (name != "") print letter "\t" name "\t" kind "\t" text
+      name = ""
+    }
+    /^  (-., |    )--/ {
+      finish()
+      letter = substr($0, 3, 1) == "-" ? substr($0, 3, 2) : ""
+      text = substr($0, 7)
+      match(text, /^--[a-z-]+/)
+      name = substr(text, 1, RLENGTH)
+      text = substr(text, RLENGTH + 1)
+      kind = match(text, /^ [A-Z]+/) ? substr(text, 2, RLENGTH - 1) : ""
+      text = substr(text, kind == "" ? 1 : RLENGTH + 1)
+      sub(/^ +/, "", text)
+      next
+    }
+    name != "" && /^          / { sub(/^ +/, ""); text = text (text == "" ? "" : " ") $0; next }
+    { finish() }
+    END { finish() }'
+}
+
+# Names that are held or waited for. Not those with a blank: the table does not show where they end.
+_stile_names() {
+  $command "$@" $engine 2>/dev/null | sed -n '2,$s/^\([^ ]*\)  .*/\1/p'
+}
+
+_stile_schemes() {
+  $command --engines 2>/dev/null | sed -n '2,$s/.*  //p' | tr ' ' '\n' | sed 's|$|://|; s|^local://$|local:|'
+}
+
+# What a value or an argument of this kind can be.
+_stile_kind() {
+  case $1 in
+    URL) compadd -S '' -- ${(f)"$(_stile_schemes)"} ;;
+    T) compadd -- 1s 10s 1m 5m 1h ;;
+    PROFILE) compadd -- default financial cache batch ;;
+    STATE) compadd -- ready delayed claimed dead ;;
+    NAME) compadd -- ${(f)"$(_stile_names ls)"} ;;
+    QUEUE) compadd -- ${(f)"$(_stile_names jobs ls)"} ;;
+    FILE) _files ;;
+    *) _message $1 ;;
+  esac
+}
+
+# The same options, as _arguments expects them.
+_stile_specs() {
+  local line fields text value both
+  for line in ${(f)"$(_stile_options)"}; do
+    fields=("${(@ps:\t:)line}")
+    text="[${fields[4]//(#m)[\[\]\\]/\\$MATCH}]"
+    value=${fields[3]:+":$fields[3]: _stile_kind $fields[3]"}
+    both="($fields[1] $fields[2])"
+    [[ -n $fields[1] ]] && specs+=("$both$fields[1]${fields[3]:++}$text$value")
+    specs+=("$both$fields[2]${fields[3]:+=}$text$value")
+  done
+}
+
+_stile_operands() {
+  case "$verb" in
+    run) specs+=('*:NAME: _stile_kind NAME') ;;
+    caps | doctor | setup) specs+=('1:URL: _stile_kind URL') ;;
+    'jobs add') specs+=('1:QUEUE: _stile_kind QUEUE' '*:FILE: _stile_kind FILE') ;;
+    jobs*) specs+=('1:QUEUE: _stile_kind QUEUE' '*:ID: _stile_kind ID') ;;
+    *) specs+=('1:NAME: _stile_kind NAME') ;;
+  esac
+}
+
+_stile() {
+  emulate -L zsh
+  setopt extended_glob
+  local command=${(Q)words[1]} i
+  local -a verb engine specs
+  if ((CURRENT == 2)); then
+    compadd -- ${(f)"$(_stile_verbs)"} --help --version --engines
+    return
+  fi
+  verb=("${words[2]}")
+  if [[ $verb == jobs ]]; then
+    if ((CURRENT == 3)) && [[ $PREFIX != -* ]]; then
+      compadd -- ${(f)"$(_stile_verbs jobs)"}
+      return
+    fi
+    ((CURRENT > 3)) && verb+=("${words[3]}")
+  fi
+  for ((i = 3; i < CURRENT; i++)); do
+    case ${words[i]} in
+      --)
+        shift $i words
+        ((CURRENT -= i))
+        _normal
+        return
+        ;;
+      -e | --engine) engine=(-e "${(Q)words[i + 1]}") ;;
+      --engine=*) engine=(-e "${(Q)words[i]#*=}") ;;
+    esac
+  done
+  _stile_specs
+  _stile_operands
+  shift $#verb words
+  ((CURRENT -= $#verb))
+  _arguments -s $specs
+}
+
+_stile "$@"
