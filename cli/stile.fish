@@ -81,6 +81,7 @@ function __stile_complete
     set -l current (commandline -ct)
     set -l command $words[1]
     set -e words[1]
+    type -q $command; or return # fish reports a command that is not there, whatever is redirected
     if not set -q words[1]
         __stile_verbs $command
         printf '%s\n' --help --version --engines

@@ -267,8 +267,8 @@ def complete_bash(*words, **env):
     return done.stdout.split()
 
 
-def line_of(words):
-    return shlex.join(("stile",) + words[:-1]) + " " + words[-1]
+def line_of(words, command="stile"):
+    return shlex.join((command,) + words[:-1]) + " " + words[-1]
 
 
 # Completes $LINE as soon as there is a prompt, and writes what is offered to $OFFERED.
@@ -330,10 +330,10 @@ def read_to_end(terminal):
     return shown
 
 
-def complete_fish(*words, **env):
+def complete_fish(*words, command="stile", **env):
     with tempfile.TemporaryDirectory(prefix="stile-house-") as home:
         done = run("fish", "--no-config", "-c", 'source $argv[1]; complete -C "$argv[2]"',
-                   os.path.join(ROOT, "cli", "stile.fish"), line_of(words),
+                   os.path.join(ROOT, "cli", "stile.fish"), line_of(words, command),
                    HOME=home, XDG_CONFIG_HOME=home, XDG_DATA_HOME=home, PATH=BESIDE, **env)
     assert done.returncode == 0 and not done.stderr, done.stderr
     return [line.split("\t")[0] for line in done.stdout.splitlines()]
@@ -397,6 +397,7 @@ def zsh_offers_names():
 def fish_offers_verbs_and_options():
     offers_verbs_and_options(complete_fish)
     assert complete_fish("run", "--profile=f") == ["--profile=financial"]
+    assert complete_fish("run", "--", command="/nowhere/stile") == []
 
 
 def fish_offers_names():

@@ -61,8 +61,9 @@ def installed():
 
 
 def claims(package):
+    """Its patterns, without the directory that may follow one."""
     with open(os.path.join(DEBIAN, package + ".install"), encoding="utf-8") as file:
-        return [line.strip() for line in file if line.strip() and not line.startswith("#")]
+        return [line.split()[0] for line in file if line.strip() and not line.startswith("#")]
 
 
 def matches(path, pattern):
