@@ -42,6 +42,8 @@ def exclude(t, other, name, key=None):
     t.release(held)
     expect(other.take(key), True, name)
     expect(try_it(t, name), 75, name)
+    # No server keeps since when.
+    expect([holder["age_ms"] for holder in t.show(name)["holders"]], [None], name)
     expect(other.take(key), True, name)  # theirs is re-entrant
     expect(other.free(key), True, name)
     expect(try_it(t, name), 75, name)

@@ -85,7 +85,9 @@ static void add_session(struct view *view, MYSQL_ROW row, bool held)
 {
     char *text = next_text(view);
     struct stile_claim_info *claim = &view->claims[view->n++];
-    *claim = (struct stile_claim_info){.held = held, .expires_ms = STILE_NO_DEADLINE};
+    /* Of a lock that is not in our table the server does not know since when. */
+    *claim = (struct stile_claim_info){
+        .held = held, .age_ms = held ? -1 : 0, .expires_ms = STILE_NO_DEADLINE};
     claim->owner = text_of(row[COL_USED]);
     claim->host = text_of(row[COL_FROM]);
     claim->command = text;

@@ -122,6 +122,8 @@ static void add_lock(struct view *view, const PGresult *result, int row, bool he
     }
     snprintf(text, APPLICATION_MAX, "%s", PQgetvalue(result, row, COL_APPLICATION));
     read_application(claim, text);
+    if (held && !claim->pid)
+        claim->age_ms = -1; /* of another program: the server does not know since when */
 }
 
 static void add_ghost(struct view *view, const PGresult *result, int row)
