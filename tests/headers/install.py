@@ -31,8 +31,12 @@ def find(name):
     raise AssertionError(name + " is not installed")
 
 
-def everything_is_installed():
+def install():
     run("meson", "install", "-C", BUILD, "--no-rebuild", "--destdir", ROOT)
+
+
+def everything_is_installed():
+    install()
     here = {os.path.relpath(os.path.join(folder, name), INSTALLED)
             for folder, _, names in os.walk(ROOT) for name in names}
     for path in ("bin/stile", "include/stile.h", "include/stile.hpp", "share/doc/stile/README.md",
@@ -116,6 +120,18 @@ def everything_is_uninstalled():
     assert not ours, ours
 
 
+def another_version_keeps_its_links():
+    """libstile.so may belong to a version that was installed later."""
+    link = find("libstile.so")
+    os.unlink(link)
+    os.symlink("libstile.so.99", link)
+    run(os.path.join(SOURCE, "tools", "uninstall"), BUILD, ROOT)
+    assert os.path.islink(link) and os.readlink(link) == "libstile.so.99"
+    assert not os.path.lexists(link + ".0")
+    os.unlink(link)
+    install()
+
+
 def command_runs_alone():
     stile = os.path.join(INSTALLED, "bin", "stile")
     assert run(stile, "--version", LD_LIBRARY_PATH="").startswith("stile ")
@@ -128,7 +144,8 @@ CASES = [
     programs_have_names_of_their_own,
     cpp_example_compiles,
     command_runs_alone,
-] + ([program_finds_the_shared_library] if KIND == "shared" else []) + [everything_is_uninstalled]
+] + ([program_finds_the_shared_library, another_version_keeps_its_links] if KIND == "shared" else [])
+CASES += [everything_is_uninstalled]
 
 
 try:
