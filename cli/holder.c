@@ -218,7 +218,7 @@ char *hint_command(const struct options *options, const char *verb, const char *
         put_url(out, engine_url(options));
     }
     if (name != NULL) {
-        putc(' ', out);
+        fputs(name[0] == '-' ? " -- " : " ", out);
         put_quoted(out, name);
     }
     fclose(out);

@@ -413,6 +413,7 @@ static void hints_are_quoted(void **state)
     is_hinted(NULL, "$(x)`y`", "stile show '$(x)`y`'");
     is_hinted(NULL, "it's", "stile show 'it'\\''s'");
     is_hinted(NULL, "~", "stile show '~'");
+    is_hinted(NULL, "-x", "stile show -- -x"); /* a name, not an option */
     is_hinted("redis://u:s3cret@h:1/0?prefix=a&password=s3cret", "x",
               "stile show -e 'redis://u@h:1/0?prefix=a' x"); /* it takes the user to log in */
     is_hinted("redis://h", "x", "stile show -e redis://h x");
