@@ -48,8 +48,8 @@ struct stile_client {
     struct stile_lock *locks;       /* all of them, freed ones included while they are needed */
     struct job_call *job_calls;     /* those that are not answered */
     struct inspection *inspections; /* async: those whose callback has not come */
-    struct record_write *records;   /* those that are not answered */
-    uint64_t last_watch;            /* the number of the latest */
+    struct record_write *records, *last_record; /* not answered; the first is under way */
+    uint64_t last_watch;                        /* the number of the latest */
     struct stile_lock *freed_locks[FREED_KEPT];
     unsigned next_freed;
     struct stile_client *registry_next;

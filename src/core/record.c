@@ -29,7 +29,7 @@ struct record_write {
     struct question q;
     struct stile_client *client;
     struct stile_lock *lock; /* NULL: it was freed */
-    struct record_write *next, **link;
+    struct record_write *next;
     char name[STILE_NAME_MAX + 1];
     char text[RECORD_MAX + 1];
     char later[RECORD_MAX + 1]; /* to be written after the answer; "": nothing */
@@ -128,42 +128,46 @@ static void write_text(char text[RECORD_MAX + 1], const struct stile_lock *lock,
 
 /* ---- writing ---- */
 
-static void forget(struct record_write *write)
+/* One at a time for a client: what keeps its locks must never wait behind a crowd of records. */
+static void ask_first(struct stile_client *client)
 {
-    if (write->lock)
-        write->lock->record = NULL;
-    loop_forget(write->client->loop, &write->task);
-    *write->link = write->next;
-    if (write->next)
-        write->next->link = write->link;
-    free(write);
+    struct record_write *first = client->records;
+    question_ask(&first->q, client->engine->class->history->record);
 }
 
-static void ask(struct record_write *write)
+static void drop_first(struct stile_client *client)
 {
-    question_ask(&write->q, write->client->engine->class->history->record);
+    struct record_write *write = client->records;
+    if (write->lock)
+        write->lock->record = NULL;
+    loop_forget(client->loop, &write->task);
+    client->records = write->next;
+    free(write);
 }
 
 /* It is for people to read: a record that could not be stored is no reason to disturb a holder. */
 static void on_answered(struct question *q)
 {
     struct record_write *write = container_of(q, struct record_write, q);
+    struct stile_client *client = write->client;
     if (q->error.status)
-        CLIENT_LOG(write->client, STILE_LOG_INFO, "'%s': not recorded for `stile show`: %s",
-                   write->name, q->error.message);
-    if (write->later[0])
-        loop_soon(write->client->loop, &write->task);
-    else
-        forget(write);
+        CLIENT_LOG(client, STILE_LOG_INFO, "'%s': not recorded for `stile show`: %s", write->name,
+                   q->error.message);
+    if (!write->later[0])
+        drop_first(client);
+    if (client->records)
+        loop_soon(client->loop, &client->records->task);
 }
 
 static void on_task(struct task *task)
 {
     struct record_write *write = container_of(task, struct record_write, task);
-    strcpy(write->text, write->later);
-    write->later[0] = '\0';
-    write->q.query.token = write->later_token;
-    ask(write);
+    if (write->later[0]) {
+        strcpy(write->text, write->later);
+        write->later[0] = '\0';
+        write->q.query.token = write->later_token;
+    }
+    ask_first(write->client);
 }
 
 void record_lock_freed(struct stile_lock *lock)
@@ -174,52 +178,61 @@ void record_lock_freed(struct stile_lock *lock)
 
 void record_cancel_all(struct stile_client *client)
 {
-    while (client->records) {
+    if (client->records)
         question_cancel(&client->records->q);
-        forget(client->records);
-    }
+    while (client->records)
+        drop_first(client);
 }
 
 /* NULL: out of memory. */
 static struct record_write *write_new(struct stile_lock *lock)
 {
-    struct stile_client *client = lock->client;
     struct record_write *write = malloc(sizeof *write);
     if (!write)
         return NULL;
-    write->client = client;
+    write->client = lock->client;
     write->lock = lock;
-    write->next = client->records;
-    write->link = &client->records;
-    if (write->next)
-        write->next->link = &write->next;
-    client->records = write;
+    write->next = NULL;
     strcpy(write->name, lock->claim->name);
     write->later[0] = '\0';
     write->task = (struct task){.fn = on_task};
-    question_init(&write->q, client, write->name);
+    question_init(&write->q, lock->client, write->name);
     write->q.answered = on_answered;
     write->q.query.record = write->text;
     lock->record = write;
     return write;
 }
 
+static void append(struct stile_client *client, struct record_write *write)
+{
+    if (client->records) {
+        client->last_record->next = write;
+        client->last_record = write;
+        return;
+    }
+    client->records = client->last_record = write;
+    ask_first(client); /* may be answered inside, and gone */
+}
+
+/* What has not been sent is replaced: the end of a holder says all that its start does. */
 static enum stile_status store(struct stile_lock *lock, int64_t until_ms, int exit_code,
                                struct stile_error *err)
 {
     uint64_t token = lock->token ? lock->token : (uint64_t)lock->record_from_ms;
     struct record_write *write = lock->record;
-    if (write) {
+    if (write && write->q.asked) {
         write_text(write->later, lock, until_ms, exit_code);
         write->later_token = token;
         return STILE_OK;
     }
-    write = write_new(lock);
-    if (!write)
+    bool is_new = !write;
+    if (is_new && !(write = write_new(lock)))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     write_text(write->text, lock, until_ms, exit_code);
+    write->later[0] = '\0';
     write->q.query.token = token;
-    ask(write); /* may be answered inside, and gone */
+    if (is_new)
+        append(lock->client, write);
     return STILE_OK;
 }
 

@@ -234,7 +234,7 @@ def too_many_connections(t, server):
             other.stdin.write(b"\\echo in\nselect 1;\n")
             other.stdin.flush()
             other.stdout.readline()
-        spin(lambda: t.stile("caps").returncode != 0)
+        spin(lambda: t.stile("ls").returncode != 0)
         refused(t, "max_connections")
         expect(held.process.poll(), None)
     finally:

@@ -213,6 +213,8 @@ def kept(t, server):
         assert ghost["pid"] > 0 and ghost["token"] > 0 and ghost["age_ms"] > 0, ghost
         assert 0 < ghost["expires_ms"] <= 60000, ghost
         for key in server.cli("KEYS", "*lock:x*").split("\n"):
+            if key.endswith("\x1flast"):
+                continue  # the record, which outlives it
             assert 0 < int(server.cli("PTTL", key)) <= 61000, key
         expect(t.stile("break", "--token", str(ghost["token"]), "x").returncode, 0)
         expect(t.show("x")["holders"], [])

@@ -121,7 +121,7 @@ static enum stile_status check_nodes(const struct redlock *redlock, struct stile
 
 #define PROMISES                                                                                   \
     .engine = "redlock", .modes = 1u << STILE_EXCLUSIVE, .lease = STILE_LEASE_CLAIM,               \
-    .fifo = false, .hold_at_least = true, .lock_delay = true, .detached = true,                    \
+    .fifo = false, .hold_at_least = true, .lock_delay = true, .detached = true, .history = true,   \
     .survives = "a holder's crash: free after its TTL; the loss of any minority of nodes"
 
 #define FENCE "one more than the highest fence of a majority, accepted by a majority"
