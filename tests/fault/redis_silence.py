@@ -84,5 +84,17 @@ def redlock_holder(t, nodes, ways):
     expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
 
 
+@on_ways()
+def redlock_release(t, nodes, ways):
+    """redlock: a release over connections that went silent is sent again over others"""
+    with through_all(t, ways):
+        held = t.hold("x", "--ttl", "6s")
+    for way in ways:
+        way.freeze()
+    t.release(held)
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
+
+
 run_tests([survives(), survives("--ttl", "2s"), survives("--profile", "financial"), twice_in_a_row,
-           release_over_a_silent_connection, waiter_hears_nothing, several_leases, redlock_holder])
+           release_over_a_silent_connection, waiter_hears_nothing, several_leases, redlock_holder,
+           redlock_release])

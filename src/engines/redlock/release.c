@@ -47,6 +47,7 @@ struct removal {
     struct timer timer;
     char owner[OWNER_LEN + 1], left[24], held[24]; /* ms; held: since the grant */
     uint64_t renewed_ns, lease_ns;
+    unsigned lease_kind;     /* for link_leases_remove() */
     char reason[REASON_MAX]; /* why keys were no longer ours: the most exact one */
     struct step steps[NODES_MAX];
     size_t name_len;
@@ -74,6 +75,7 @@ static void removal_free(struct removal *removal)
         loop_disarm(redlock->engine.loop, &removal->timer);
         loop_unreserve(redlock->engine.loop, 1);
     }
+    link_leases_remove(&redlock->leases, removal->lease_kind);
     free(removal);
 }
 
@@ -293,13 +295,16 @@ static void send_to(const struct common *common, struct removal *removal, struct
     step->state = sent ? SENT : UNSENT;
 }
 
-static struct removal *removal_new(struct redlock *redlock, const char *owner, const char *name,
-                                   size_t name_len)
+/* lease_ns: of the claim, counted as long as the removal goes on. Otherwise a connection that has
+ * fallen silent would be given up so late that the release is reported as failed. */
+static struct removal *removal_new(struct redlock *redlock, uint64_t lease_ns, const char *owner,
+                                   const char *name, size_t name_len)
 {
     struct removal *removal = calloc(1, sizeof *removal + name_len);
     if (!removal)
         return NULL;
     removal->redlock = redlock;
+    removal->lease_kind = link_leases_add(&redlock->leases, lease_ns);
     removal->has_timer = loop_reserve(redlock->engine.loop, 1) == 0;
     removal->timer.fn = on_timer;
     removal->until_ns = loop_now(redlock->engine.loop) + PATIENCE_NS;
@@ -348,7 +353,8 @@ struct removal *redlock_removal_prepare(struct redlock_claim *claim)
 {
     struct redlock *redlock = redlock_of_claim(claim);
     struct claim *base = redlock_base(claim);
-    struct removal *removal = removal_new(redlock, claim->leased.owner, base->name, base->name_len);
+    struct removal *removal =
+        removal_new(redlock, base->ttl_ns, claim->leased.owner, base->name, base->name_len);
     if (!removal)
         return NULL;
     for (unsigned i = 0; i < redlock->n; i++) {
@@ -381,7 +387,7 @@ void redlock_removal_withdraw(struct redlock_claim *claim)
 void redlock_removal_return(struct node *node, const char *owner, const char *name, size_t name_len)
 {
     struct redlock *redlock = node->redlock;
-    struct removal *removal = removal_new(redlock, owner, name, name_len);
+    struct removal *removal = removal_new(redlock, UINT64_MAX, owner, name, name_len);
     if (!removal)
         return;
     for (unsigned i = 0; i < redlock->n; i++)
