@@ -109,7 +109,8 @@ static bool accepts(const struct verb *verb, const struct option_rule *rule)
 
 static int usage_error(const struct verb *verb, const char *word, const char *why)
 {
-    say("%s: %s: %s; see stile %s --help", verb->name, word, why, verb->name);
+    bool asks = why[strlen(why) - 1] == '?';
+    say("%s: %s: %s%s stile %s --help", verb->name, word, why, asks ? " See" : "; see", verb->name);
     return EXIT_USAGE;
 }
 

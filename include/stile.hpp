@@ -130,12 +130,12 @@ class lock
     {
         return acquire_within(-1);
     }
-    bool try_acquire()
+    [[nodiscard]] bool try_acquire()
     {
         return acquire_within(0);
     }
     /* A wait that is negative or zero tries once. Finer durations must be rounded by the caller. */
-    bool try_acquire_for(std::chrono::milliseconds wait)
+    [[nodiscard]] bool try_acquire_for(std::chrono::milliseconds wait)
     {
         return acquire_within(wait.count() > 0 ? wait.count() : 0);
     }

@@ -88,7 +88,7 @@ static void cut_end(char *line)
     line[len] = '\0';
 }
 
-/* A '#' at the start, or behind a blank: no URL contains either. */
+/* A '#' at the start of the line or after a blank; no URL contains a blank. */
 static void cut_comment(char *line)
 {
     for (char *at = strchr(line, '#'); at; at = strchr(at + 1, '#')) {
@@ -139,9 +139,9 @@ static enum stile_status read_lines(struct default_engine *found, char *text, co
 {
     enum stile_status status = STILE_OK;
     unsigned number = 1;
-    /* Editors of Windows put it in front, and nobody sees it. */
-    text +=
-        strncmp(text, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK)) == 0 ? strlen(BYTE_ORDER_MARK) : 0;
+    /* Some editors put it at the start, where no user sees it. */
+    if (strncmp(text, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK)) == 0)
+        text += strlen(BYTE_ORDER_MARK);
     for (char *line, *rest = text; !status && (line = strsep(&rest, "\n")); number++)
         status = read_line(found, line, path, number, err);
     return status;

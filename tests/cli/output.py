@@ -78,7 +78,7 @@ def did_you_mean(t):
     usage(t, "job", "ls", says="did you mean stile jobs?")
     usage(t, "jobs", "ad", "q", says="did you mean stile jobs add? See stile jobs --help")
     usage(t, "jobs", "frobnicate", says="no such verb; see stile jobs --help")
-    usage(t, "ls", "--josn", says="--josn: unknown option; did you mean --json?; see stile ls --help")
+    usage(t, "ls", "--josn", says="--josn: unknown option; did you mean --json? See stile ls --help")
     usage(t, "run", "--hold", "1s", "x", "--", "true", says="did you mean --hold-at-least?")
     usage(t, "run", "--engin=redis://u:s3cret@h", "x", "--", "true", says="did you mean --engine?")
     usage(t, "ls", "-e", "loacl:", says="did you mean local:?")
