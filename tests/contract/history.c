@@ -204,7 +204,7 @@ struct left_by {
     unsigned ghosts;
 };
 
-/* As in check_holder() of inspect.c: what is said must be right. */
+/* An engine may leave these out, but must not report wrong ones; as check_holder() of inspect.c. */
 static int check_ghost(const struct stile_info *info, void *data)
 {
     struct left_by *by = data;

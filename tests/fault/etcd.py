@@ -10,8 +10,8 @@ import subprocess
 import threading
 
 from cluster_kit import TESTS, expect, granted, lost, refused, spin, token_of, try_it, wait_for
-from etcd_fault_kit import (await_settled, created, keys_of, lease_of, on_server, put, revision_of,
-                            use)
+from etcd_fault_kit import (await_settled, created, enable_auth, keys_of, lease_of, on_server, put,
+                            revision_of, use)
 from etcd_server import EtcdServer, free_port
 from keeper import Keeper
 from kit import run_tests
@@ -276,20 +276,10 @@ def executed_after_its_withdrawal(t, server):
 
 # ---- refusals ----
 
-def enable_auth(server):
-    server.ctl("user", "add", "root:rootpw")
-    server.ctl("user", "grant-role", "root", "root")
-    server.ctl("role", "add", "locks")
-    server.ctl("role", "grant-permission", "locks", "--prefix=true", "readwrite", "app/")
-    server.ctl("user", "add", "worker:s3cret/pw")
-    server.ctl("user", "grant-role", "worker", "locks")
-    server.ctl("auth", "enable")
-
-
 @on_server()
 def logins(t, server):
     """Users and roles: none, wrong, not allowed, right; and a login that the server forgets"""
-    enable_auth(server)
+    enable_auth(server, "app/", password="s3cret/pw")
     refused(t, "the server wants a user")
     use(t, "etcd://:wrong@%s/app/" % server.hosts)
     refused(t, "without its user", code=64)
@@ -315,7 +305,7 @@ def logins(t, server):
 @on_server(1, "--auth-token-ttl", "1")
 def logins_that_expire(t, server):
     """Login tokens that last a second are renewed, by holders and by waiters"""
-    enable_auth(server)
+    enable_auth(server, "app/", password="s3cret/pw")
     use(t, "etcd://worker:s3cret%%2Fpw@%s/app/" % server.hosts)
     held = t.hold("x", "--ttl", "9s")
     waiting = wait_for(t)

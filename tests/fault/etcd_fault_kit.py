@@ -28,6 +28,18 @@ def on_server(members=1, *args):
     return decorate
 
 
+def enable_auth(server, *prefixes, password="pw"):
+    """With the user root and a user worker whose role covers these prefixes and nothing else."""
+    server.ctl("user", "add", "root:rootpw")
+    server.ctl("user", "grant-role", "root", "root")
+    server.ctl("role", "add", "locks")
+    for prefix in prefixes:
+        server.ctl("role", "grant-permission", "locks", "--prefix=true", "readwrite", prefix)
+    server.ctl("user", "add", "worker:" + password)
+    server.ctl("user", "grant-role", "worker", "locks")
+    server.ctl("auth", "enable")
+
+
 def keys_of(server, name="x"):
     return server.ctl("get", "--prefix", "--keys-only", "--sort-by", "CREATE", name + "/").split()
 

@@ -5,7 +5,7 @@ import signal
 import socket
 
 from cluster_kit import expect, spin
-from etcd_fault_kit import await_settled, keys_of, lease_of, on_server, revision_of, use
+from etcd_fault_kit import await_settled, enable_auth, keys_of, lease_of, on_server, revision_of, use
 from kit import run_tests
 from loss_of_consensus import Holder, breaks
 
@@ -84,13 +84,7 @@ def a_proclaimed_value_stays(t, server):
 @on_server()
 def broken_by_a_restricted_user(t, server):
     """A role for the name alone: the lock is broken, and the reason is known where its watch was"""
-    server.ctl("user", "add", "root:rootpw")
-    server.ctl("user", "grant-role", "root", "root")
-    server.ctl("role", "add", "locks")
-    server.ctl("role", "grant-permission", "locks", "--prefix=true", "readwrite", "x/")
-    server.ctl("user", "add", "worker:pw")
-    server.ctl("user", "grant-role", "worker", "locks")
-    server.ctl("auth", "enable")
+    enable_auth(server, "x/")
     use(t, "etcd://worker:pw@%s" % server.hosts)
     with Holder(t) as holder:
         breaks(t)
@@ -153,13 +147,7 @@ def kept_by_a_hold(t, server):
 @on_server()
 def kept_by_a_restricted_user(t, server):
     """A role for the name alone: at least the process is known"""
-    server.ctl("user", "add", "root:rootpw")
-    server.ctl("user", "grant-role", "root", "root")
-    server.ctl("role", "add", "locks")
-    server.ctl("role", "grant-permission", "locks", "--prefix=true", "readwrite", "x/")
-    server.ctl("user", "add", "worker:pw")
-    server.ctl("user", "grant-role", "worker", "locks")
-    server.ctl("auth", "enable")
+    enable_auth(server, "x/")
     use(t, "etcd://worker:pw@%s" % server.hosts)
     run = t.stile("run", "--hold-at-least", "300s", "x", "--", "true")
     expect(run.returncode, 0)

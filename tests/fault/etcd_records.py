@@ -5,7 +5,7 @@ import json
 import re
 
 from cluster_kit import expect, spin
-from etcd_fault_kit import created, keys_of, on_server, use
+from etcd_fault_kit import created, enable_auth, keys_of, on_server, use
 from kit import run_tests
 from loss_of_consensus import Holder
 
@@ -86,13 +86,7 @@ def unseen(t, server):
 @on_server()
 def denied(t, server):
     """A role for the name alone: nothing is recorded, and nothing else suffers"""
-    server.ctl("user", "add", "root:rootpw")
-    server.ctl("user", "grant-role", "root", "root")
-    server.ctl("role", "add", "locks")
-    server.ctl("role", "grant-permission", "locks", "--prefix=true", "readwrite", "p/x/")
-    server.ctl("user", "add", "worker:pw")
-    server.ctl("user", "grant-role", "worker", "locks")
-    server.ctl("auth", "enable")
+    enable_auth(server, "p/x/")
     root = ["--user", "root:rootpw"]
     use(t, "etcd://worker:pw@%s/p/" % server.hosts)
     with Holder(t):
