@@ -268,8 +268,8 @@ static void a_stream_of_messages(void **state)
  */
 static void a_stream_that_cannot_send_ends_its_connection(void **state)
 {
-    static char key[2000]; /* longer than what is sent without an allocation */
-    struct conn_stream stream = {.open = false};
+    static char key[2000];            /* longer than what is sent without an allocation */
+    static struct conn_stream stream; /* a failed test returns before it is closed */
     Etcd__WatchCreate create = ETCD__WATCH_CREATE__INIT;
     Etcd__WatchRequest request = ETCD__WATCH_REQUEST__INIT;
     (void)state;
