@@ -321,6 +321,12 @@ static void receive(struct stream *s)
     }
 }
 
+bool stream_has_unread(const struct stream *s)
+{
+    char byte;
+    return s->state != CLOSED && recv(s->watch.fd, &byte, 1, MSG_PEEK) >= 0;
+}
+
 /* ---- connecting ---- */
 
 static void connect_next(struct stream *s);

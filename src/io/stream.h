@@ -53,6 +53,9 @@ void stream_flush(struct stream *stream);
 uint64_t stream_sent(const struct stream *stream);
 uint64_t stream_written(const struct stream *stream);
 
+/* Bytes, or the end, have arrived that no event has reported yet. */
+bool stream_has_unread(const struct stream *stream);
+
 void stream_free(struct stream *stream);   /* closes; no more events; safe inside one */
 void stream_forked(struct stream *stream); /* in a child: close the fds, nothing else */
 

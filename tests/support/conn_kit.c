@@ -150,5 +150,6 @@ void kit_grow_late(void)
 {
     for (struct link_request *r = kit.conn->link.sent.first; r; r = r->next)
         r->until_ns = loop_now(kit.loop);
+    kit.conn->link.answered_ns = 0;
     loop_arm(kit.loop, &kit.conn->link.overdue, loop_now(kit.loop));
 }

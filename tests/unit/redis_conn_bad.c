@@ -317,6 +317,45 @@ static void who_answers_others_is_not_silent(void **state)
     assert_int_equal(kit.down, 0);
 }
 
+/* A claim that is given up in line loses its place to those behind it. */
+static void in_line_none_is_late_while_the_server_answers(void **state)
+{
+    struct heard first, last;
+
+    (void)state;
+    scene_connect();
+    kit_ask(&first, "GET a");
+    kit_ask(&last, "GET b");
+    scene_flush();
+    kit_grow_late();
+    fake_say(&server, ":1\r\n");
+    run_until(kit.loop, first.times);
+    net_settle(kit.loop);
+    assert_int_equal(last.times, 0);
+    assert_true(kit.conn->link.overdue.at_ns > loop_now(kit.loop));
+    fake_say(&server, ":2\r\n");
+    run_until(kit.loop, last.times);
+    assert_int_equal(last.integer, 2);
+}
+
+/* This process did not run between its wait and the timers, and the reply came meanwhile. */
+static void a_reply_that_lies_there_is_read_before_it_is_late(void **state)
+{
+    struct heard a;
+
+    (void)state;
+    scene_connect();
+    kit_ask(&a, "GET a");
+    loop_prepare(kit.loop);
+    loop_wait(kit.loop, false);
+    fake_say(&server, ":1\r\n");
+    kit_grow_late();
+    loop_run(kit.loop);
+    assert_int_equal(a.times, 0);
+    run_until(kit.loop, a.times);
+    assert_int_equal(a.integer, 1);
+}
+
 static void waiting_for_a_connection_ends_in_time_too(void **state)
 {
     struct heard a;
@@ -376,6 +415,8 @@ int main(void)
         TEST(silence_for_long_ends_it),
         TEST(silence_is_shorter_where_a_lease_is),
         TEST(who_answers_others_is_not_silent),
+        TEST(in_line_none_is_late_while_the_server_answers),
+        TEST(a_reply_that_lies_there_is_read_before_it_is_late),
         TEST(waiting_for_a_connection_ends_in_time_too),
         TEST(the_timer_is_left_alone_by_requests_that_come_and_go),
     };

@@ -264,6 +264,7 @@ static void leave_when_answered(struct link *l)
 
 void link_take(struct link *l, struct link_request *r)
 {
+    l->answered_ns = l->heard_ns;
     if (l->first_on_time == r)
         l->first_on_time = r->next;
     queue_remove(&l->sent, r);
@@ -331,18 +332,30 @@ static uint64_t waits_until(const struct link *l)
     return heard_ns > l->sent.first->until_ns ? heard_ns : l->sent.first->until_ns;
 }
 
-static uint64_t earlier(uint64_t at_ns, const struct link_request *r)
+/* When the first request that is on time will be overdue. Without a window any number of requests
+ * may be ahead of it, and the server answers one after the other: as long as it does, none is
+ * overdue. */
+static uint64_t overdue_at(const struct link *l)
 {
-    return r && r->until_ns < at_ns ? r->until_ns : at_ns;
+    if (!l->first_on_time)
+        return NEVER;
+    bool in_line = l->class->in_order && !l->options.window && link_is_open(l);
+    uint64_t until_ns = l->first_on_time->until_ns, next_ns = l->answered_ns + l->options.answer_ns;
+    return in_line && next_ns > until_ns ? next_ns : until_ns;
+}
+
+static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
+{
+    return a_ns < b_ns ? a_ns : b_ns;
 }
 
 /* The timer stays where it is while requests come and go, and is set again when it fires. Only a
  * request with an earlier deadline than all before it moves it. */
 static void watch_time(struct link *l)
 {
-    uint64_t at_ns = earlier(give_up_at(l), l->first_on_time);
-    at_ns = earlier(at_ns, l->again.first);
-    at_ns = waits_until(l) < at_ns ? waits_until(l) : at_ns;
+    uint64_t at_ns = earlier(give_up_at(l), overdue_at(l));
+    at_ns = earlier(at_ns, l->again.first ? l->again.first->until_ns : NEVER);
+    at_ns = earlier(at_ns, waits_until(l));
     if (l->overdue.place ? at_ns < l->overdue.at_ns : at_ns != NEVER)
         loop_arm(l->loop, &l->overdue, at_ns);
 }
@@ -364,11 +377,11 @@ static void give_up(struct link *l, uint64_t now_ns)
 static void end_overdue(struct link *l, uint64_t now_ns)
 {
     struct stile_error err;
-    struct link_request *r = l->first_on_time;
-    bool late = r && r->until_ns <= now_ns;
+    bool late = overdue_at(l) <= now_ns;
 
     error_set(&err, STILE_UNCERTAIN, ETIMEDOUT, "%s: no answer in time", l->address);
-    for (; !l->freed && (r = l->first_on_time) && r->until_ns <= now_ns;) {
+    while (!l->freed && overdue_at(l) <= now_ns) {
+        struct link_request *r = l->first_on_time;
         if (l->class->in_order) {
             l->first_on_time = r->next;
             report(l, r, &err); /* its reply is dropped when it comes */
@@ -406,7 +419,6 @@ static void refuse_waiting(struct link *l, uint64_t now_ns)
         finish(l, link_queue_pop(&l->waiting), &err);
 }
 
-/* A silent server first: of its requests, those that never left are not in doubt. */
 /* After the sockets of this turn: a process that was stopped finds its timers due and the replies
  * unread. */
 static void on_overdue(struct timer *timer)
@@ -415,11 +427,18 @@ static void on_overdue(struct timer *timer)
     loop_soon(l->loop, &l->overdue_task);
 }
 
+/* Replies that this turn has not read, because they came after its wait or are too many for one
+ * read, are read first. A silent server comes before its requests: those that never left are not in
+ * doubt. */
 static void judge(struct task *task)
 {
     struct link *l = container_of(task, struct link, overdue_task);
     uint64_t now_ns = loop_now(l->loop);
 
+    if (l->stream && stream_has_unread(l->stream)) {
+        loop_arm(l->loop, &l->overdue, now_ns);
+        return;
+    }
     enter(l);
     give_up(l, now_ns);
     end_overdue(l, now_ns);

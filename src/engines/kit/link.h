@@ -40,10 +40,13 @@
  * it.
  *
  * Time. A request has answer_ns from its submission; with a window, from when it is sent, and those
- * before it in the queue have to be answered meanwhile. A server that is silent for silence_ns
- * while a request is unanswered is given up. While replies come, an overdue request is no reason
- * for that: the last of thousands would be lost with the connection, though they were about to be
- * executed. The pause after a failed attempt is random, up to 20 ms × 2ⁿ, 2 s at most.
+ * before it in the queue have to be answered meanwhile. Without a window, where replies come in
+ * order, it has answer_ns from the last reply if that is later: thousands may be ahead of it, and a
+ * claim that was given up before its turn would lose its place in the server's queue. A server that
+ * is silent for silence_ns while a request is unanswered is given up. While replies come, an
+ * overdue request is no reason for that: the last of thousands would be lost with the connection,
+ * though they were about to be executed. The pause after a failed attempt is random, up to 20 ms ×
+ * 2ⁿ, 2 s at most.
  *
  * Patience is a fraction of the shortest lease at stake. A lease is renewed when a third of it is
  * over; a quarter for silence, and for connecting, leaves time for two more connections, and a
@@ -171,7 +174,8 @@ struct link {
     unsigned attempt;         /* how many have failed in a row */
     bool left;                /* the last connection was left with all requests answered */
     uint64_t up_ns;
-    uint64_t heard_ns; /* when the server last sent anything, or the attempt began */
+    uint64_t heard_ns;    /* when the server last sent anything, or the attempt began */
+    uint64_t answered_ns; /* when it last answered a request */
     bool proven; /* the server has spoken the protocol once: if something else does, it will pass */
     struct stile_error why;
     unsigned depth; /* callbacks under way */
