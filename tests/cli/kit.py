@@ -19,6 +19,7 @@ import traceback
 
 STILE = os.environ["STILE"]
 PATIENCE = 60.0
+LINE_MAX = 300  # of what is printed about a failure
 
 # Prints how often it saw each signal, after each one, and what it reads.
 COUNTING = """
@@ -122,6 +123,12 @@ class Lines:
         rest, self.rest = self.rest, b""
         return rest.decode(errors="replace")
 
+    def unread(self):
+        """What has come so far."""
+        while select.select([self.fd], [], [], 0)[0] and self.more():
+            pass
+        return self.rest.decode(errors="replace")
+
 
 class Running:
     """A command that was started and may still run."""
@@ -140,6 +147,12 @@ class Running:
     def kill(self, sig):
         os.kill(self.pid, sig)
 
+    def record(self):
+        """Of a failed test: the command, how it ended, and its errors that the test has not read."""
+        pipe = self.process.stderr
+        said = self.err.unread() if pipe and not pipe.closed else ""
+        return "%s: %s: %s" % (self.process.args[1:], self.process.poll(), said)
+
     def warden(self):
         """The warden of a `stile run` that has begun its work."""
         (pid,) = children(self.pid)
@@ -151,7 +164,7 @@ class Scene:
 
     def __init__(self):
         self.dir = tempfile.mkdtemp(prefix="stile-cli-")
-        self.started, self.pids = [], []
+        self.started, self.pids, self.done = [], [], None
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("STILE_")}
         self.env.update(STILE_ENGINE="local:" + self.path("engine"), LC_ALL="C.UTF-8",
                         XDG_CONFIG_HOME=self.path("config"))
@@ -178,7 +191,8 @@ class Scene:
         how.setdefault("stdout", subprocess.PIPE)
         how.setdefault("stderr", subprocess.PIPE)
         how.setdefault("errors", "replace")
-        return subprocess.run([STILE, *args], timeout=PATIENCE, check=False, **how)
+        self.done = subprocess.run([STILE, *args], timeout=PATIENCE, check=False, **how)
+        return self.done
 
     def start(self, *args, **how):
         how.setdefault("env", self.env)
@@ -230,6 +244,12 @@ class Scene:
         """A process that the test has to end should it survive."""
         self.pids.append(("pid", pid))
         return pid
+
+    def record(self):
+        """Of a failed test: the last command that it ran, and those that it has started."""
+        done = self.done
+        last = ["%s: %s: %s" % (done.args[1:], done.returncode, done.stderr)] if done else []
+        return last + [running.record() for running in self.started]
 
     def end_all(self):
         """The processes that were started and still run."""
@@ -287,30 +307,70 @@ def acquired(printed):
 
 
 def expect(seen, wanted, what=""):
-    assert seen == wanted, "%s: %r instead of %r" % (what, seen, wanted)
+    assert seen == wanted, "%r instead of %r%s" % (seen, wanted, what and ": %s" % what)
+
+
+# ---- all of them ----
+
+def shorten(text):
+    """One line that shows how text begins and ends."""
+    text = " | ".join(str(text).split("\n"))
+    return text if len(text) <= LINE_MAX else "%s ... %s" % (text[:LINE_MAX // 2],
+                                                            text[-LINE_MAX // 2:])
+
+
+def place(frames):
+    """The lines of tests in a stack, without this file's and Python's own."""
+    library = sys.base_prefix + "/lib"
+    return " > ".join("%s:%d" % (os.path.basename(frame.filename), frame.lineno) for frame in frames
+                      if frame.filename != __file__ and not frame.filename.startswith(library))
+
+
+def failing_line(error):
+    """Where a test has failed, and why."""
+    where = place(traceback.extract_tb(error.__traceback__))
+    why = error if isinstance(error, AssertionError) else traceback.format_exception_only(error)[-1]
+    return "%s: %s" % (where, shorten(str(why).strip()))
+
+
+def run_test(case, scene):
+    """Why it failed, or None."""
+    try:
+        case(scene)
+        return None
+    except Exception as error:  # whatever it is, the next test runs
+        print("# " + traceback.format_exc().rstrip().replace("\n", "\n# "))
+        for line in scene.record():
+            print("# " + shorten(line))
+        return failing_line(error)
+    finally:
+        scene.close()
+
+
+def end_from_outside(_, frame):
+    """A test that takes too long is ended; even so it leaves no process behind."""
+    print("# ended from outside at " + place(traceback.extract_stack(frame)))
+    sys.exit(1)
 
 
 def run_tests(cases):
-    """Runs those named in argv, else all. Exit status 1 if one failed."""
+    """Runs those named in argv, else all. Exit status 1 if one failed. Why each has failed is printed
+    once more at the end, because the log of many tests shows no more than that of each."""
     wanted = sys.argv[1:]
     cases = [case for case in cases if not wanted or case.__name__ in wanted]
-    failed = 0
-    # A test that takes too long is ended from outside; even so it leaves nobody behind.
-    signal.signal(signal.SIGTERM, lambda sig, frame: sys.exit(1))
+    failed = []
+    signal.signal(signal.SIGTERM, end_from_outside)
     print("1..%d" % len(cases), flush=True)
     for number, case in enumerate(cases, 1):
-        scene, began = Scene(), time.monotonic()
-        try:
-            case(scene)
-            word = "ok"
-        except Exception:  # whatever it is, the next test runs
-            word = "not ok"
-            failed += 1
-            print("# " + traceback.format_exc().rstrip().replace("\n", "\n# "))
-        finally:
-            scene.close()
+        began = time.monotonic()
+        why = run_test(case, Scene())
         title = (case.__doc__ or case.__name__).strip().splitlines()[0]
-        print("%s %d - %s" % (word, number, title))
+        print("%s %d - %s" % ("not ok" if why else "ok", number, title))
+        if why:
+            failed.append("%d: %s" % (number, why))
+            print("# " + why)
         print("# %.2f s" % (time.monotonic() - began), flush=True)
-    print("# %d passed, %d failed" % (len(cases) - failed, failed))
+    print("# %d passed, %d failed" % (len(cases) - len(failed), len(failed)))
+    for line in failed:
+        print("# failed " + line)
     sys.exit(1 if failed else 0)
