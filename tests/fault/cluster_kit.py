@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
@@ -167,6 +168,42 @@ def granted(waiting):
     token = int(waiting.line())
     expect(waiting.wait(), 0)
     return token
+
+
+# ---- an absence ----
+
+def hold_over_restart(t, server):
+    """Kills the server under a holder and restarts it: the holder, the name of its lock, and its TTL
+    in seconds. The server was away for a fifth of that at most: a busy machine needs longer for a
+    restart, so the TTL is made longer until it is long enough. The rest of it goes to the age of the
+    last renewal, the pause before a client connects again, and the time to stop a command."""
+    ttl_s = 12
+    while True:
+        name = "over-%d-s" % ttl_s
+        held = t.hold(name, "--ttl", "%ds" % ttl_s)
+        began = time.monotonic()
+        server.kill()
+        server.restart()
+        code = try_it(t, name)
+        away_s = time.monotonic() - began
+        if away_s <= ttl_s / 5:
+            expect(code, 75)
+            return held, name, ttl_s
+        print("# away for %.1f s" % away_s)
+        held.process.stdin.close()
+        held.wait()
+        ttl_s = int(8 * away_s)
+
+
+def outlives_a_restart(t, server):
+    """A holder whose server was away for a short time keeps its lock for longer than its TTL."""
+    held, name, ttl_s = hold_over_restart(t, server)
+    end = time.monotonic() + ttl_s + 2
+    while time.monotonic() < end:
+        expect(t.stile("run", "--wait", "4s", name, "--", "true").returncode, 75)
+    expect(held.process.poll(), None)
+    expect(try_it(t, name), 75)
+    t.release(held)
 
 
 # ---- many at once ----

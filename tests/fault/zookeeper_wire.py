@@ -209,8 +209,7 @@ def tls(t):
     """zks:// speaks TLS and verifies the server; a stranger's CA, and plain against TLS, are refused"""
     t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
     port = free_port()
-    with ZookeeperServer(1, "secureClientPort=%d" % port, "secureClientPortAddress=127.0.0.1",
-                         java=secure(t)) as server:
+    with ZookeeperServer(1, java=secure(t), tls_port=port) as server:
         for url, words in (("zks://127.0.0.1:%d?ca=" + t.path("stranger.pem"), "not trusted"),
                            ("zks://127.0.0.1:%d", "not trusted"), ("zk://127.0.0.1:%d", "")):
             t.env["STILE_ENGINE"] = url % port

@@ -11,6 +11,7 @@ directory; they end with the test, even if that is killed.
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -21,6 +22,18 @@ PATIENCE_S = 60
 JARS = "/usr/share/java/"
 TICK_MS = 500
 HASTY = ["-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no"]  # starts soon, waits for no disk
+
+
+def speaks_tls(port):
+    """Once a JVM has answered one handshake, the next ones take much less time."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as connection:
+            context.wrap_socket(connection).close()
+        return True
+    except OSError:
+        return False
 
 
 class Member(Process):
@@ -72,16 +85,18 @@ class Member(Process):
 
 
 class ZookeeperServer(Directory):
-    def __init__(self, members=1, *settings, durable=False, java=(),
+    def __init__(self, members=1, *settings, durable=False, java=(), tls_port=None,
                  way=lambda one, other: other.peer_port):
-        """durable: as people run it, with its disk synced; java: options of that; way: the port over
-        which one follows the other."""
+        """durable: as people run it, with its disk synced; java: options of that; tls_port: a
+        second port, which a server opens only after it has begun to serve on its first; way: the port
+        over which one follows the other."""
+        self.tls_port = tls_port
         for _ in range(ATTEMPTS):
             self.dir = tempfile.mkdtemp(prefix="stile-test-")
             self.members = [Member(i + 1, self.dir, [*([] if durable else HASTY), *java])
                             for i in range(members)]
             for member in self.members:
-                member.configure(self.members, settings, way)
+                member.configure(self.members, [*settings, *self.tls_settings()], way)
                 member.start()
             if self.await_serving():
                 return
@@ -97,14 +112,19 @@ class ZookeeperServer(Directory):
     def url(self):
         return "zk://" + self.hosts
 
+    def tls_settings(self):
+        if not self.tls_port:
+            return []
+        return [f"secureClientPort={self.tls_port}", "secureClientPortAddress=127.0.0.1"]
+
     def await_serving(self):
-        """Until all of them serve (after took_s); False if one has ended."""
-        began = time.monotonic()
-        while time.monotonic() < began + PATIENCE_S:
+        """Until all of them serve; False if one has ended."""
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
             if any(m.process is None or m.process.poll() is not None for m in self.members):
                 return False
-            if all("Mode: " in m.say("srvr") for m in self.members):
-                self.took_s = time.monotonic() - began
+            if (all("Mode: " in m.say("srvr") for m in self.members) and
+                    (not self.tls_port or speaks_tls(self.tls_port))):
                 return True
             time.sleep(0.05)
         return False
