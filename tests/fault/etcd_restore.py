@@ -78,7 +78,7 @@ def holder(t, server, ours, other):
     """Granted after the snapshot: its holder is notified when that is restored, though its lease is in it"""
     save(server)
     lost_after(server, ours, lambda: restore(server))
-    expect(other.try_it("x"), "OK")
+    expect(other.try_again_connected("x"), "OK")
     assert other.holds("x") and not ours.holds("x")
 
 

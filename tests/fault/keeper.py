@@ -5,6 +5,8 @@ import contextlib
 import os
 import subprocess
 
+from kit import spin
+
 
 class Keeper:
     def __init__(self, url, err=None):
@@ -25,6 +27,13 @@ class Keeper:
     def try_it(self, name):
         self.ask(name)
         return self.answer()
+
+    def try_again_connected(self, name):
+        """The status of the first try over a connection that works. Until the client has noticed that
+        its server was away, and has found it again, a try is UNCERTAIN or UNREACHABLE."""
+        found = []
+        spin(lambda: found.append(self.try_it(name)) or found[-1] not in ("UNCERTAIN", "UNREACHABLE"))
+        return found[-1]
 
     def release(self, name):
         self.say("-" + name)
