@@ -521,6 +521,32 @@ static void a_long_wait_ends_in_a_whole_lease(void **state)
     stile_client_close(other);
 }
 
+#define WANTED                                                                                     \
+    "from pg_locks where relation = 'stile.row_lock'::regclass and not granted and mode = "
+
+/* The cancel of a wait may end the preparation of a statement, here because its table is locked.
+ * The next claim on that session needs the statement, too. */
+static void a_cancel_leaves_the_session_usable(void **state)
+{
+    struct stile_client *other = open_with("mode=row");
+    struct waiting w = {.lock = lock_on(other, "x", NULL)};
+    struct stile_lock *next = lock_on(other, "x", NULL);
+    (void)state;
+    sql("begin");
+    sql("lock table stile.row_lock in access exclusive mode");
+    assert_int_equal(pthread_create(&w.thread, NULL, wait_for_it, &w), 0);
+    until("select count(*) " WANTED "'RowExclusiveLock'", "1"); /* by the INSERT */
+    check(STILE_OK, stile_lock_cancel(w.lock));
+    until("select count(*) " WANTED "'RowShareLock'", "1"); /* by SELECT FOR UPDATE */
+    sql("commit");
+    assert_int_equal(pthread_join(w.thread, NULL), 0);
+    check(STILE_CANCELLED, w.status);
+    check(STILE_OK, stile_lock_acquire(next, 0, &why));
+    assert_string_equal(sql("select count(*) " SESSIONS " and state = 'idle in transaction'"), "1");
+    check(STILE_OK, stile_lock_release(next, &why));
+    stile_client_close(other);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, open_client, close_client)
 
 int main(int argc, char **argv)
@@ -540,6 +566,7 @@ int main(int argc, char **argv)
         TEST(sitting_on_a_hold),
         TEST(a_break_names_the_grant),
         TEST(a_long_wait_ends_in_a_whole_lease),
+        TEST(a_cancel_leaves_the_session_usable),
         TEST(a_burst_is_queued),
         TEST(a_burst_of_rows_is_queued),
         TEST(jobs_do_not_hold_up_renewals),

@@ -383,12 +383,16 @@ static void on_cancelled(void *data, const struct answer *a)
     sql_claim_stopped(data);
 }
 
+/* A session that does not listen yet is closed instead: the cancel could hit the statement by which
+ * it would. */
 enum stile_status postgres_session_stop(struct session *session)
 {
     char backend[24];
     const char *values[] = {backend};
-    snprintf(backend, sizeof backend, "%" PRIu64, session->base.backend);
     struct session *shared;
+    if (!session->listens)
+        return STILE_UNREACHABLE;
+    snprintf(backend, sizeof backend, "%" PRIu64, session->base.backend);
     enum stile_status status = sql_pool_shared(&shared, &session->pg->pool, NULL);
     return status ? status
                   : postgres_send(shared, &postgres_sql_cancel, values, 1, on_cancelled, session,
@@ -399,15 +403,18 @@ enum stile_status postgres_session_stop(struct session *session)
 
 static void on_listening(void *data, const struct answer *a)
 {
-    (void)data, (void)a; /* without it `stile break` ends the session after a second */
+    struct session *session = data;
+    (void)a; /* without it `stile break` ends the session after a second */
+    session->listens = true;
 }
 
-/* Every session listens on all channels: it may become the only one. */
+/* Every session listens on all channels: it may become the only one. Before a claim's statements:
+ * what is set in the transaction of mode=row goes with it, and an error there would end it. */
 static void listen_on(struct session *session)
 {
-    postgres_send(session, &postgres_sql_check_connection, NULL, 0, on_listening, NULL, NULL);
-    postgres_send(session, &postgres_sql_listen, NULL, 0, on_listening, NULL, NULL);
-    postgres_send(session, &session->pg->listen, NULL, 0, on_listening, NULL, NULL);
+    postgres_send_first(session, &session->pg->listen, on_listening);
+    postgres_send_first(session, &postgres_sql_listen, NULL);
+    postgres_send_first(session, &postgres_sql_check_connection, NULL);
 }
 
 static void on_notified(struct session *session, const char *payload)

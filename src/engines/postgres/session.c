@@ -28,7 +28,8 @@ struct request {
     const struct statement *statement;
     PGresult *result;
     char sqlstate[6];
-    uint64_t tag; /* the number in its column's name; 0: it has none */
+    uint64_t tag;  /* the number in its column's name; 0: it has none */
+    bool prepares; /* its first result is that of preparing its statement */
     int n;
     size_t room; /* for texts */
     const char *values[SEND_PARAMS_MAX];
@@ -197,6 +198,7 @@ static struct request *new_request(struct session *s, const struct statement *st
     sql_request_init(&request->base, fn, data);
     request->statement = statement;
     request->tag = 0;
+    request->prepares = false;
     request->result = NULL;
     request->sqlstate[0] = '\0';
     request->n = n;
@@ -259,6 +261,14 @@ static bool is_under_way(const struct session *s)
     return s->base.first && s->base.first != s->unsent;
 }
 
+/* A statement is sent to be prepared once in a session. That may fail, if it is cancelled or a
+ * table is locked, so its name is used only after the server has answered. Until then, and after a
+ * failure, the statement is parsed each time. */
+static bool is_new(const struct session *s, const struct statement *statement)
+{
+    return statement->id && !(s->seen >> statement->id & 1);
+}
+
 static bool is_prepared(const struct session *s, const struct statement *statement)
 {
     return s->prepared >> statement->id & 1;
@@ -292,13 +302,14 @@ static bool put(struct session *s, struct request *request)
     const char name[] = PREPARED_NAME(statement->id);
     if (may_be_mixed_up(s))
         return put_tagged(s, request);
-    if (statement->id == 0)
-        return PQsendQueryParams(s->conn, statement->sql, request->n, NULL, request->values, NULL,
-                                 NULL, 0);
-    if (!is_prepared(s, statement)) {
+    if (is_new(s, statement)) {
         if (!PQsendPrepare(s->conn, name, statement->sql, 0, NULL))
             return false;
-        s->prepared |= UINT64_C(1) << statement->id;
+        s->seen |= UINT64_C(1) << statement->id;
+        request->prepares = true;
+    } else if (!is_prepared(s, statement)) {
+        return PQsendQueryParams(s->conn, statement->sql, request->n, NULL, request->values, NULL,
+                                 NULL, 0);
     }
     return PQsendQueryPrepared(s->conn, name, request->n, request->values, NULL, NULL, 0);
 }
@@ -317,8 +328,8 @@ static void send_request(struct session *s, struct request *request)
 static void choose_manner(struct session *s)
 {
     const struct request *request = s->unsent;
-    bool prepared = request->statement->id == 0 || is_prepared(s, request->statement);
-    s->in_a_row = prepared && !request->base.next ? s->in_a_row + 1 : 0;
+    bool single = !is_new(s, request->statement) && !request->base.next;
+    s->in_a_row = single ? s->in_a_row + 1 : 0;
     bool alone = s->in_a_row > IN_A_ROW;
     if (alone == s->alone)
         return;
@@ -373,6 +384,15 @@ enum stile_status postgres_send(struct session *s, const struct statement *state
     if (s->base.state == UP)
         send_unsent(s);
     return STILE_OK;
+}
+
+void postgres_send_first(struct session *s, const struct statement *statement, answer_fn *fn)
+{
+    struct request *request = new_request(s, statement, NULL, 0, fn, s);
+    if (!request)
+        return;
+    sql_session_prepend(s, request);
+    s->unsent = request;
 }
 
 /* ---- answers ---- */
@@ -461,6 +481,8 @@ static void take_result(struct session *s, PGresult *result)
         finish_first(s);
         return;
     }
+    if (request->prepares && !request->result && status == PGRES_COMMAND_OK)
+        s->prepared |= UINT64_C(1) << request->statement->id;
     if (status == PGRES_FATAL_ERROR && !request->base.error.status)
         postgres_result_error(&request->base.error, request->sqlstate, result);
     if (request->result)

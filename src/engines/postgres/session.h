@@ -58,6 +58,7 @@ struct session {
     struct sql_session base;
     struct pg *pg;
     bool deaf;       /* notifications may be older than the grant that it holds */
+    bool listens;    /* its first statements have been answered */
     bool hears_jobs; /* it listens for them */
     struct hot_key hot_key;
 
@@ -66,11 +67,12 @@ struct session {
     struct resolve *resolve;
     char name[NI_MAXHOST]; /* the host that is being resolved */
     struct route route;
-    struct request *unsent;  /* the first that is not sent yet */
-    struct request *suspect; /* failed, but perhaps by another client's error: being probed */
-    bool alone;              /* one request at a time, and no pipeline */
-    unsigned in_a_row;       /* this many were sent like that */
-    uint64_t prepared;
+    struct request *unsent;    /* the first that is not sent yet */
+    struct request *suspect;   /* failed, but perhaps by another client's error: being probed */
+    bool alone;                /* one request at a time, and no pipeline */
+    unsigned in_a_row;         /* this many were sent like that */
+    uint64_t seen;             /* statements that were sent to be prepared, by their id */
+    uint64_t prepared;         /* those of them that the server has */
     bool broken;               /* found out while sending: reported by the task */
     struct stile_error notice; /* the server's last notice */
 };
@@ -85,6 +87,10 @@ void postgres_session_break(struct session *session); /* it fails, soon */
 enum stile_status postgres_send(struct session *session, const struct statement *statement,
                                 const char *const *values, int n, answer_fn *fn, void *data,
                                 struct stile_error *err);
+
+/* For a session that has just come up: before all requests that were waiting for that. The answer
+ * is about the session. */
+void postgres_send_first(struct session *session, const struct statement *statement, answer_fn *fn);
 
 /* The lease, where the server knows another one. */
 enum stile_status postgres_lease_set(struct session *session, struct stile_error *err);
