@@ -6,14 +6,13 @@ import os
 import re
 import signal
 import subprocess
-import threading
 
 import MySQLdb
 
 from mysql_kit import findings, lost, on_server, refused, token_of, use, wait_for
 from sql_kit import TESTS
 import sql_scenes
-from cutter import Cutter
+from cutter import Cutter, Rewriter
 from kit import expect, run_tests, spin
 from mysql_server import MysqlServer, free_port, tool
 
@@ -187,24 +186,6 @@ def demoted_under_a_holder(t, server):
         server.sql("set global read_only = 0")
         waiting.line()
         expect(waiting.wait(), 0)
-
-
-class Rewriter(Cutter):
-    """Passes on one text for another of the same length."""
-    def __init__(self, port, old, new):
-        super().__init__(port, old)
-        self.new = new.ljust(len(old))
-
-    def pass_on(self, near, far):
-        pump = threading.Thread(target=self.copy, args=(far, near, lambda data: data), daemon=True)
-        pump.start()
-        self.copy(near, far, lambda data: data.replace(self.words, self.new))
-
-    @staticmethod
-    def copy(source, sink, change):
-        with source, sink:
-            while data := source.recv(1 << 20):
-                sink.sendall(change(data))
 
 
 @on_server()

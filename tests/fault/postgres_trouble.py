@@ -12,6 +12,7 @@ from postgres_kit import OURS, findings, lost, on_server, refused, token_of, use
 import sql_scenes
 from sql_kit import client_clock_jumps
 from kit import expect, run_tests, spin
+from cutter import Rewriter
 from postgres_server import PgBouncer
 
 BLOCKED = "select count(*) " + OURS + " and wait_event_type = 'Lock'"
@@ -170,6 +171,52 @@ def row_without_room(t, server):
     expect(server.sql("select count(*) from pg_locks where locktype = 'advisory'"), "0")
 
 
+@on_server(mode="row")
+def row_table_is_locked(t, server):
+    """mode=row: a table that is locked for longer than a statement waits: a waiter goes on afterwards"""
+    connection, cursor = other(server)
+    cursor.execute("lock table stile.row_lock in access exclusive mode")
+    waiting = t.start("run", "--ttl", "2s", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
+    spin(lambda: server.log.count("due to lock timeout") > 4)
+    connection.close()
+    expect(waiting.line(), "1")
+    expect(waiting.wait(), 0)
+
+
+@on_server(mode="row")
+def row_without_a_transaction(t, server):
+    """mode=row: a transaction that the server does not begin is an error, never a grant"""
+    with Rewriter(server.port, b"begin\0", b"bogus\0") as way:
+        use(t, server, "postgres://postgres@127.0.0.1:%d/postgres?mode=row" % way.port)
+        refused(t, "bogus", verb=("run", "--try", "x", "--", "true"))
+        refused(t, "bogus", verb=("run", "x", "--", "true"))
+
+
+@on_server("-c", "log_statement=all", "-c", "log_line_prefix=%p ", mode="row")
+def row_listens_before_it_locks(t, server):
+    """mode=row: a session listens before its transaction, whose end would undo that"""
+    expect(token_of(t), 1)
+    logged = [line.split(" ", 1) for line in server.log.splitlines() if "execute" in line]
+    locking = {pid for pid, text in logged if text.endswith(": begin")}
+    assert locking, server.log
+    for pid in locking:
+        texts = [text.rpartition(": ")[2] for other_pid, text in logged if other_pid == pid]
+        assert texts.index("listen stile") < texts.index("begin"), texts
+
+
+@on_server(mode="row")
+def row_may_not_be_made(t, server):
+    """mode=row: a role without the right to make a row takes those that are there; others are refused"""
+    expect(token_of(t), 1)
+    server.sql("create role low login; grant usage on schema stile to low; "
+               "grant select, insert, update, delete on all tables in schema stile to low; "
+               "grant usage on all sequences in schema stile to low; "
+               "revoke insert on stile.row_lock from low")
+    use(t, server, server.url.replace("postgres@", "low@") + "?mode=row")
+    expect(token_of(t), 2)
+    refused(t, "row_lock", verb=("run", "y", "--", "true"))
+
+
 @on_server("-c", "max_connections=30", mode="row")
 def row_and_the_doctor(t, server):
     """mode=row: without the schema refused, with what to run; the doctor knows what it needs"""
@@ -183,4 +230,5 @@ def row_and_the_doctor(t, server):
 
 run_tests([disk_is_full, deadlock_victim, serialization_failures, killed_in_a_statement,
            client_clock_is_changed, row_with_hostile_defaults, row_backend_is_terminated,
-           row_server_crashes, row_holder_is_killed, row_without_room, row_and_the_doctor])
+           row_server_crashes, row_holder_is_killed, row_without_room, row_table_is_locked, row_without_a_transaction,
+           row_listens_before_it_locks, row_may_not_be_made, row_and_the_doctor])

@@ -5,7 +5,13 @@ is cut when their answer comes, which nobody sees.
 
     with Cutter(server.port, b"words") as cutter:
         cutter.port, cutter.cut
+
+Or other words reach the server instead:
+
+    with Rewriter(server.port, b"words", b"other") as rewriter:
+        rewriter.port
 """
+import contextlib
 import select
 import socket
 import threading
@@ -45,3 +51,21 @@ class Cutter:
 
     def __exit__(self, *_):
         self.listener.close()
+
+
+class Rewriter(Cutter):
+    """Passes on one text for another of the same length."""
+    def __init__(self, port, old, new):
+        super().__init__(port, old)
+        self.new = new.ljust(len(old))
+
+    def pass_on(self, near, far):
+        pump = threading.Thread(target=self.copy, args=(far, near, lambda data: data), daemon=True)
+        pump.start()
+        self.copy(near, far, lambda data: data.replace(self.words, self.new))
+
+    @staticmethod
+    def copy(source, sink, change):
+        with source, sink, contextlib.suppress(OSError):
+            while data := source.recv(1 << 20):
+                sink.sendall(change(data))

@@ -30,6 +30,7 @@ struct pg_claim {
     struct sql_claim *same, **link; /* of those that hold, by key */
     unsigned contention;            /* 0: no other client wants it, as far as is known */
     bool has_waiters;               /* a queued claim has to be woken when it is released */
+    bool in_transaction;            /* mode=row: the server has begun one for it */
     uint64_t ticket;                /* its place in the queue; 0: none */
     uint64_t released_ns;           /* under contention: when it was released */
     int64_t id;                     /* the key, as the server has computed it */

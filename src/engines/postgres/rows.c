@@ -200,9 +200,19 @@ static void on_stepped_back(void *data, const struct answer *a)
     }
 }
 
+/* A waiter that finds no row can't get it if it could not be made either. */
+static const struct stile_error *why_not_taken(struct sql_claim *c, const struct answer *a)
+{
+    bool absent = !a->err && PQntuples(a->result) != 1 && claim_of(c)->wait;
+    if (a->err || !pg_claim_of(c)->in_transaction)
+        return a->err ? a->err : &c->why;
+    return absent && c->why.status ? &c->why : NULL;
+}
+
 static void on_taken(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
+    const struct stile_error *failed = why_not_taken(c, a);
     bool up = c->session && c->session->base.state == UP;
     if (c->session)
         c->session->base.waits = false;
@@ -212,8 +222,8 @@ static void on_taken(void *data, const struct answer *a)
         sql_claim_move_to(c, CLAIM_UNDOING); /* a longer wait would keep its snapshot */
         c->token = 0;
         end_with(c, on_stepped_back);
-    } else if (a->err) {
-        sql_claim_abandon(c, a->err);
+    } else if (failed) {
+        sql_claim_abandon(c, failed);
     } else if (PQntuples(a->result) != 1) {
         sql_claim_move_to(c, CLAIM_UNDOING);
         end_with(c, on_stepped_back);
@@ -223,9 +233,21 @@ static void on_taken(void *data, const struct answer *a)
     }
 }
 
-static void ignore(void *data, const struct answer *a)
+/* An error matters only if the row is not there: a role may lack the right to make it. */
+static void on_made(void *data, const struct answer *a)
 {
-    (void)data, (void)a; /* the statement after it fails as well */
+    struct sql_claim *c = data;
+    if (a->err)
+        c->why = *a->err;
+}
+
+/* Without a transaction the next statement locks the row as well, but only until its own end. */
+static void on_begun(void *data, const struct answer *a)
+{
+    struct sql_claim *c = data;
+    pg_claim_of(c)->in_transaction = !a->err;
+    if (a->err)
+        c->why = *a->err;
 }
 
 /* All of it in one round trip. The row is inserted before the transaction: another client that
@@ -242,9 +264,11 @@ static void take(struct sql_claim *c)
     if (wait)
         claim_of(c)->engine->events->queued(claim_of(c));
     session->base.waits = wait;
+    pg_claim_of(c)->in_transaction = false;
+    c->why.status = STILE_OK;
     if (postgres_lease_set(session, &err) ||
-        postgres_send(session, &postgres_sql_row_make, name, 1, ignore, NULL, &err) ||
-        postgres_send(session, &postgres_sql_row_begin, NULL, 0, ignore, NULL, &err) ||
+        postgres_send(session, &postgres_sql_row_make, name, 1, on_made, c, &err) ||
+        postgres_send(session, &postgres_sql_row_begin, NULL, 0, on_begun, c, &err) ||
         postgres_send(session, &postgres_sql_row_take[is_shared(c)][wait], name, 2, on_taken, c,
                       &err))
         sql_claim_abandon(c, &err);
