@@ -110,6 +110,10 @@ struct seen {
 void look(struct stile_client *client, const char *name, struct seen *seen);
 /* Waits, by watching, until it is so. Without a queue in the engine, waiters cannot be seen. */
 void await_state(struct scene *scene, const char *name, size_t holders, size_t waiters);
+/* The same, and what was seen then. A waiter on postgres is not shown while it goes from the
+ * server's queue to stile's: a second look may miss it. */
+void await_seen(struct scene *scene, const char *name, size_t holders, size_t waiters,
+                struct seen *seen);
 void await_ghost(struct scene *scene, const char *name);
 void check_free(struct scene *scene, const char *name);
 size_t count_listed(struct stile_client *client, const char *prefix);

@@ -7,17 +7,15 @@
 
 static void start_queue(struct scene *s, struct peer **peers, size_t n)
 {
-    struct seen seen;
+    struct seen seen = {.holders = 0};
     for (size_t i = 0; i < n; i++)
         peers[i] = peer_start(s, s->name, STILE_OPTIONS(.ttl_ms = short_ttl(s)));
     for (size_t i = 0; i < n; i++) {
         peer_tell(peers[i], "acquire %d", PATIENCE_MS);
-        await_state(s, s->name, 1, i + 1);
+        await_seen(s, s->name, 1, i + 1, &seen);
     }
     if (!s->caps->fifo)
         return;
-    look(s->client, s->name, &seen);
-    assert_int_equal(seen.waiters, n);
     for (size_t i = 0; i < n && seen.claims[1 + i].pid; i++)
         assert_int_equal(seen.claims[1 + i].pid, peers[i]->pid);
 }

@@ -88,10 +88,18 @@ static void await(struct scene *scene, const char *name, struct wanted *wanted)
     check_status_at(STILE_OK, status, "waiting until it looks so", __FILE__, __LINE__);
 }
 
-void await_state(struct scene *scene, const char *name, size_t holders, size_t waiters)
+void await_seen(struct scene *scene, const char *name, size_t holders, size_t waiters,
+                struct seen *seen)
 {
     struct wanted wanted = {.holders = holders, .waiters = waiters, .queue = scene->caps->fifo};
     await(scene, name, &wanted);
+    *seen = wanted.seen;
+}
+
+void await_state(struct scene *scene, const char *name, size_t holders, size_t waiters)
+{
+    struct seen seen;
+    await_seen(scene, name, holders, waiters, &seen);
 }
 
 void await_ghost(struct scene *scene, const char *name)

@@ -13,12 +13,13 @@ struct wait {
     struct stile_lock *lock;
     atomic_int over;
     enum stile_status status;
+    struct stile_error err;
 };
 
 static void *wait_for_it(void *arg)
 {
     struct wait *w = arg;
-    w->status = stile_lock_acquire(w->lock, PATIENCE_MS, NULL);
+    w->status = stile_lock_acquire(w->lock, PATIENCE_MS, &w->err);
     atomic_store(&w->over, 1);
     return NULL;
 }
@@ -34,6 +35,7 @@ static struct wait *start_wait(struct scene *s, struct stile_lock *lock)
 static enum stile_status end_wait(struct wait *w)
 {
     assert_int_equal(pthread_join(w->thread, NULL), 0);
+    why = w->err;
     return w->status;
 }
 
@@ -192,8 +194,8 @@ static void test_signals_do_not_end_a_wait(void **state)
     timer_t timer = bombard();
     enum stile_status refused = stile_lock_acquire(lock, 50, NULL);
     peer_tell(holder, "release");
-    enum stile_status granted = stile_lock_acquire(lock, PATIENCE_MS, NULL);
-    enum stile_status released = granted ? granted : stile_lock_release(lock, NULL);
+    enum stile_status granted = stile_lock_acquire(lock, PATIENCE_MS, &why);
+    enum stile_status released = granted ? granted : stile_lock_release(lock, &why);
     timer_delete(timer);
     check_status(STILE_TIMEOUT, refused);
     check_ok(granted);
