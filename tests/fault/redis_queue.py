@@ -5,9 +5,9 @@ waiter is forgotten, and waiters are quiet."""
 import os
 import signal
 
-from keeper import Keeper
 from redis_kit import (DURABLE, Proxy, acquire, expect, gets_in, lost, nothing_left, on_server,
                        run_tests, spin, through, waiting, with_proxy)
+from keeper import Keeper
 from proxy import KEEP
 from redis_groups import until
 
