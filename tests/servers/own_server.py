@@ -10,6 +10,9 @@ import socket
 
 ATTEMPTS = 5  # somebody else may get the port first
 PR_SET_PDEATHSIG = 1
+CRASHES = [-number for number in (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL,
+                                  signal.SIGSEGV)]
+CRASH_LINES = 60
 # Set for tests, not for the bench: on a slow disk a server that syncs outlasts any patience.
 NO_SYNC = os.environ.get("STILE_NOSYNC_LIBRARY")
 
@@ -61,6 +64,19 @@ class Directory:
 
 class OwnServer(Process, Directory):
     program = "the server"
+
+    def stop(self):
+        if self.process and self.process.poll() in CRASHES:
+            self._show_crash()
+        super().stop()
+
+    def _show_crash(self):
+        """Its log goes with its directory, and a crash may not happen again soon."""
+        lines = self.log.splitlines()
+        first = next((i for i, line in enumerate(lines) if "signal" in line), -CRASH_LINES)
+        print("# %s has crashed:" % self.program)
+        for line in lines[first:][:CRASH_LINES]:
+            print("#   " + line)
 
     def restart(self):
         """The same directory, port and arguments again."""
