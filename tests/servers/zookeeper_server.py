@@ -18,7 +18,7 @@ import time
 
 from own_server import ATTEMPTS, Directory, Process, die_with_parent, free_port, preloading
 
-PATIENCE_S = 150  # three that start on a busy machine: 70 s were seen, most of it spent on elections
+PATIENCE_S = 150  # three that start on a busy machine: 70 s were seen
 JARS = "/usr/share/java/"
 TICK_MS = 500
 HASTY = ["-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no"]  # starts soon, waits for no disk
