@@ -331,7 +331,7 @@ void relay_stop(struct relay *relay);
 bool relay_is_over(const struct relay *relay);
 /* Once it is over: the last lines, without colours. */
 void relay_text(const struct relay *relay, char out[RELAY_KEPT + 1]);
-/* One that is not over stays: this process is about to end. */
+/* Its thread goes on if it is not over, and frees it. */
 void relay_free(struct relay *relay);
 
 /* ---- jobs_run.c ---- */

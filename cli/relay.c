@@ -20,12 +20,21 @@
 
 struct relay {
     int from, stop;
-    pthread_t thread;
     atomic_bool over;
+    atomic_int users;      /* the thread and the warden: the last one to leave frees it */
     char last[RELAY_KEPT]; /* in a circle */
     size_t n;              /* bytes so far */
     char chunk[READ_MAX];
 };
+
+static void leave(struct relay *relay)
+{
+    if (atomic_fetch_sub(&relay->users, 1) > 1)
+        return;
+    close(relay->from);
+    close(relay->stop);
+    free(relay);
+}
 
 /* ---- the thread ---- */
 
@@ -75,19 +84,24 @@ static void *copy_all(void *data)
         continue;
     atomic_store(&relay->over, true);
     kill(getpid(), SIGCHLD); /* wakes the warden, which waits for signals */
+    leave(relay);
     return NULL;
 }
 
 /* ---- the warden's side ---- */
 
-/* No signal may reach the thread: the warden takes all of them. */
+/* No signal may reach the thread: the warden takes all of them. Nothing waits for its end: it may
+ * be stuck in a write to our stderr when the worker has to go. */
 static bool start_thread(struct relay *relay)
 {
     sigset_t all, before;
+    pthread_t thread;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&relay->thread, NULL, copy_all, relay);
+    int error = pthread_create(&thread, NULL, copy_all, relay);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error == 0)
+        pthread_detach(thread);
     return error == 0;
 }
 
@@ -101,6 +115,7 @@ struct relay *relay_start(int *to)
         return NULL;
     }
     relay->from = ends[0];
+    atomic_init(&relay->users, 2);
     relay->stop = eventfd(0, EFD_CLOEXEC);
     if (relay->stop >= 0 && start_thread(relay)) {
         *to = ends[1];
@@ -126,12 +141,8 @@ bool relay_is_over(const struct relay *relay)
 
 void relay_free(struct relay *relay)
 {
-    if (relay == NULL || !relay_is_over(relay))
-        return;
-    pthread_join(relay->thread, NULL);
-    close(relay->from);
-    close(relay->stop);
-    free(relay);
+    if (relay != NULL)
+        leave(relay);
 }
 
 /* ---- the end of it, as text ---- */

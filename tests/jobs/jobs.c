@@ -794,6 +794,40 @@ static void loops_claim_and_extend(void **state)
     check(STILE_CANCELLED, record.status);
 }
 
+static uint64_t boot_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Not from a later packet that reads what was claimed, however long the loop takes to send it. */
+static void a_lease_counts_from_its_claim(void **state)
+{
+    (void)state;
+    const struct timespec pause = {.tv_nsec = 300 * 1000000L};
+    struct stile_client *loop;
+    struct record record = {0};
+    check(STILE_OK, stile_client_open(&loop, url, STILE_CLIENT_OPTIONS(.threadless = true), &why));
+    add("slow", "x", NULL);
+    add("slow", "y", NULL);
+    claim_by(loop, "slow", NULL, 1); /* connected from now on */
+    check(STILE_OK, stile_jobs_claim_async(loop, "slow", OPTS(.lease_ms = 2000), on_jobs, &record));
+    uint64_t sent_ns = boot_ns();
+    while (record.times == 0) {
+        struct pollfd fd = {.fd = stile_client_fd(loop), .events = POLLIN};
+        assert_int_equal(poll(&fd, 1, FOR_EVER), 1);
+        nanosleep(&pause, NULL);
+        check(STILE_OK, stile_client_dispatch(loop));
+    }
+    check(STILE_OK, record.status);
+    assert_true(record.jobs->deadline_ns <= sent_ns + UINT64_C(2000) * 1000000);
+    check(STILE_OK, stile_jobs_ack(loop, record.jobs, 1, &why));
+    check(STILE_OK, stile_jobs_ack(loop, got, 1, &why));
+    stile_jobs_free(record.jobs, record.n);
+    stile_client_close(loop);
+}
+
 /* ---- crowds ---- */
 
 static atomic_uchar times_seen[CROWD];
@@ -915,6 +949,7 @@ int main(int argc, char **argv)
         CASE(who_waits_is_woken),
         CASE(a_wait_is_cancelled),
         CASE(loops_claim_and_extend),
+        CASE(a_lease_counts_from_its_claim),
         CASE(none_is_lost_and_none_comes_twice),
         CASE(misuse_is_told),
     };

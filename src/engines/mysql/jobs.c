@@ -555,13 +555,22 @@ static void explain(struct stile_error *why, const struct job_request *request,
                     const struct answer *a)
 {
     *why = *a->err;
-    if (why->status == STILE_UNREACHABLE && a->sent_ns && !only_looks(request->verb))
+    if (why->status == STILE_UNREACHABLE && request->sent_ns && !only_looks(request->verb))
         why->status = STILE_UNCERTAIN;
     if (a->code == ER_PARSE_ERROR && request->verb == JOB_CLAIM)
         error_set(
             why, STILE_REFUSED, ER_PARSE_ERROR,
             "this server has no SKIP LOCKED, without which workers would wait for one another: "
             "jobs need MariaDB 10.6 or MySQL 8.0.1");
+}
+
+/* A lease counts from the request that gives it, not from those that read what it has changed: its
+ * deadline would be later than its end in the database. */
+static void note_sent(struct job_request *request, const struct answer *a)
+{
+    enum step step = progress_of(request)->step;
+    if (step != READING_CHANGES && step != READING_DUE)
+        request->sent_ns = a->sent_ns;
 }
 
 /* An empty queue is a valid answer even without knowing when the next job is due. */
@@ -571,7 +580,7 @@ static void on_answer(void *data, const struct answer *a)
     struct progress *progress = progress_of(request);
     struct stile_error why;
     enum stile_status status = STILE_OK;
-    request->sent_ns = a->sent_ns;
+    note_sent(request, a);
     if (!a->err) {
         progress->step = take_answer(request, a);
     } else if (progress->step == READING_DUE) {
