@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holders and servers that are stopped, holders that die, clocks that jump; what is kept for how
 long, and that the token shows which one is late."""
+import os
 import signal
 
-from redis_kit import (Proxy, RedisServer, acquire, everybody, expect, gets_in, kill_at_once, lost,
-                       nothing_left, on_server, run_tests, signal_all, through, use, waiting)
+from redis_kit import (Proxy, RedisServer, acquire, expect, gets_in, kill_at_once, lost,
+                       nothing_left, on_server, run_tests, signal_all, through, use, waiting,
+                       warden_and_command)
 
 MODES = {"x": [], "s": ["--shared"], "n": ["--slots", "1"]}
 
@@ -17,12 +19,12 @@ def holder_stopped(t, server):
     """A holder stopped past its TTL: the next one's token is larger, and the late one is notified"""
     held = t.hold("x", "--ttl", "1s")
     token = t.show("x")["token"]
-    pids = everybody(held)
+    pids = warden_and_command(held)
     signal_all(pids, signal.SIGSTOP)
     next_one = t.hold("x", "--ttl", "60s")
     later = t.show("x")["token"]
     assert later > token, (token, later)
-    signal_all(pids[:2], signal.SIGCONT)
+    os.kill(pids[0], signal.SIGCONT)
     lost(held)
     expect(t.show("x")["token"], later)
     expect(next_one.process.poll(), None)
@@ -36,11 +38,11 @@ def waiter_stopped(t, server):
     held = t.hold("x", "--ttl", "60s")
     stopped = waiting(t, "x")
     behind = waiting(t, "x")
-    pids = stopped.warden(), stopped.pid
-    signal_all(pids, signal.SIGSTOP)
+    warden = stopped.warden()
+    os.kill(warden, signal.SIGSTOP)
     t.release(held)
     first = gets_in(behind)
-    signal_all(pids, signal.SIGCONT)
+    os.kill(warden, signal.SIGCONT)
     assert gets_in(stopped) > first
     nothing_left(server)
 
@@ -73,8 +75,7 @@ def missed_with_a_delay(t, server):
     held = {name: t.hold(name, "--ttl", "1s", "--lock-delay", "60s", *mode)
             for name, mode in MODES.items()}
     plain = t.hold("plain", "--ttl", "1s")
-    fronts = [one.pid for one in (*held.values(), plain)]
-    pids = [one.warden() for one in (*held.values(), plain)] + fronts
+    pids = [one.warden() for one in (*held.values(), plain)]
     signal_all(pids, signal.SIGSTOP)
     acquire(t, "later", "--ttl", "1s")  # over on the server: all before it are over, too
     expect(t.stile("run", "later", "--", "true").returncode, 0)
