@@ -225,6 +225,18 @@ def holder_stopped(t, nodes):
     nothing_left(nodes)
 
 
+@on_nodes(number=3)
+def end_on_a_majority(t, nodes):
+    """A node that has missed the end of the last record: show takes it from another"""
+    expect(t.stile("run", "x", "--", "sh", "-c", "exit 3").returncode, 3)
+    key = "{lock:x}\x1flast"
+    fields = nodes[1].cli("GET", key).split()
+    fields[4:6] = "0", "-1"  # order, version, token, from, until, exit, ...
+    nodes[2].cli("SET", key, " ".join(fields))
+    nodes[0].kill()
+    expect(t.show("x")["last"]["exit_code"], 3)
+
+
 @on_nodes(*DURABLE)
 def holder_killed(t, nodes):
     """A holder killed with -9: a waiter gets in when its lease is over"""
@@ -334,5 +346,6 @@ def plain(t, nodes):
 
 
 run_tests([some_down, most_down, all_restarted, some_stopped, most_stopped, one_empty, most_empty,
-           one_flushed, most_flushed, clock_jumps, clocks_jump, holder_stopped, holder_killed,
+           one_flushed, most_flushed, clock_jumps, clocks_jump, holder_stopped,
+           end_on_a_majority, holder_killed,
            all_killed, what_stays, refusals, deleted_by_hand, names_that_look_like_keys, plain])

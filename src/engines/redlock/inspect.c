@@ -280,6 +280,13 @@ static void query_end_unasked(struct query *query)
 
 /* ---- show and break ---- */
 
+/* A node that was not in the majority of the last write may have the same holder's record without
+ * its end. Only the end differs, which is 0 there, so the whole record is larger as a text. */
+static bool is_later(uint64_t token, const char *text, uint64_t most, const char *latest)
+{
+    return token > most || (token == most && strcmp(text, latest) > 0);
+}
+
 /* "token record" with the largest token of those that answer, without the token; or "". */
 static const char *last_record(const struct poll *poll)
 {
@@ -288,7 +295,7 @@ static const char *last_record(const struct poll *poll)
     for (unsigned i = 0; i < poll->redlock->n; i++) {
         const char *last = poll->replies[i].last, *text = last ? strchr(last, ' ') : NULL;
         uint64_t token = text ? strtoull(last, NULL, 10) : 0;
-        if (text && token >= most) {
+        if (text && is_later(token, text + 1, most, latest)) {
             most = token;
             latest = text + 1;
         }
