@@ -140,8 +140,8 @@ def everybody(held):
 
 
 def warden_and_command(held):
-    """The warden and the command, for tests that stop and continue them. The front passes a SIGCONT on
-    to its warden at any later time, and one that meets LeakSanitizer at work makes it wait for ever."""
+    """For tests that stop a holder and let it go on. Its front is left out: it would pass a SIGCONT on
+    to the warden, perhaps while LeakSanitizer attaches to it there, which then waits for ever."""
     return held.warden(), held.command
 
 

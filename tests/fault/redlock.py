@@ -346,6 +346,6 @@ def plain(t, nodes):
 
 
 run_tests([some_down, most_down, all_restarted, some_stopped, most_stopped, one_empty, most_empty,
-           one_flushed, most_flushed, clock_jumps, clocks_jump, holder_stopped,
-           end_on_a_majority, holder_killed,
-           all_killed, what_stays, refusals, deleted_by_hand, names_that_look_like_keys, plain])
+           one_flushed, most_flushed, clock_jumps, clocks_jump, holder_stopped, end_on_a_majority,
+           holder_killed, all_killed, what_stays, refusals, deleted_by_hand,
+           names_that_look_like_keys, plain])
