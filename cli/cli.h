@@ -89,7 +89,8 @@ struct options {
 
 struct verb {
     const char *name;
-    uint64_t accepts; /* bits OPT_... */
+    uint64_t accepts;    /* bits OPT_... */
+    bool without_engine; /* the verb uses none, and -e is no option of it */
     size_t min_args, max_args;
     const char *argument; /* what is missing if there are too few; NULL: NAME */
     const char *operands; /* what follows the options in the usage line */

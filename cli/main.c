@@ -15,13 +15,18 @@ static const struct verb *const verbs[] = {
     &verb_watch, &verb_break,   &verb_caps,  &verb_doctor,  &verb_setup,
 };
 
-static const struct verb *const jobs[] = {
-    &verb_jobs_add,  &verb_jobs_work,  &verb_jobs_ls,
-    &verb_jobs_show, &verb_jobs_retry, &verb_jobs_drop,
+/* Verbs of two words, by their first one. */
+static const struct group {
+    const char *name;
+    const struct verb *verbs[8]; /* NULL-terminated */
+} groups[] = {
+    {"jobs",
+     {&verb_jobs_add, &verb_jobs_work, &verb_jobs_ls, &verb_jobs_show, &verb_jobs_retry,
+      &verb_jobs_drop}},
 };
 
-#define N_VERBS (sizeof verbs / sizeof verbs[0])
-#define N_JOBS  (sizeof jobs / sizeof jobs[0])
+#define N_VERBS  (sizeof verbs / sizeof verbs[0])
+#define N_GROUPS (sizeof groups / sizeof groups[0])
 
 static const struct verb *verb_named(const char *name)
 {
@@ -32,12 +37,35 @@ static const struct verb *verb_named(const char *name)
     return NULL;
 }
 
-/* word: what follows `jobs`. */
-static const struct verb *job_verb_named(const char *word)
+static const struct group *group_named(const char *name)
 {
-    for (size_t i = 0; i < N_JOBS && word != NULL; i++) {
-        if (strcmp(jobs[i]->name + strlen("jobs "), word) == 0)
-            return jobs[i];
+    for (size_t i = 0; i < N_GROUPS; i++) {
+        if (strcmp(groups[i].name, name) == 0)
+            return &groups[i];
+    }
+    return NULL;
+}
+
+static size_t group_size(const struct group *group)
+{
+    size_t n = 0;
+    while (group->verbs[n] != NULL)
+        n++;
+    return n;
+}
+
+/* The second word of a verb. */
+static const char *word_in(const struct group *group, const struct verb *verb)
+{
+    return verb->name + strlen(group->name) + 1;
+}
+
+/* word: what follows the group's name, or NULL. */
+static const struct verb *verb_in(const struct group *group, const char *word)
+{
+    for (size_t i = 0; i < group_size(group) && word != NULL; i++) {
+        if (strcmp(word_in(group, group->verbs[i]), word) == 0)
+            return group->verbs[i];
     }
     return NULL;
 }
@@ -70,19 +98,20 @@ static const char *guess_verb(const char *name)
     struct nearest nearest = nearest_to(name, strlen(name));
     for (size_t i = 0; i < N_VERBS; i++)
         nearest_try(&nearest, verbs[i]->name);
-    nearest_try(&nearest, "jobs");
+    for (size_t i = 0; i < N_GROUPS; i++)
+        nearest_try(&nearest, groups[i].name);
     return nearest.best;
 }
 
-static const char *guess_job_verb(const char *word)
+static const char *guess_in(const struct group *group, const char *word)
 {
     struct nearest nearest = nearest_to(word, strlen(word));
-    for (size_t i = 0; i < N_JOBS; i++)
-        nearest_try(&nearest, jobs[i]->name + strlen("jobs "));
+    for (size_t i = 0; i < group_size(group); i++)
+        nearest_try(&nearest, word_in(group, group->verbs[i]));
     return nearest.best;
 }
 
-/* group: "jobs " or "". */
+/* group: the first word of the verb, with a blank behind it; or "". */
 static void no_such_verb(const char *group, const char *name, const char *guess)
 {
     if (guess != NULL)
@@ -106,14 +135,13 @@ static int unknown_verb(const char *name)
 
 static int help(const char *name)
 {
-    if (name != NULL && strcmp(name, "jobs") == 0) {
-        options_print_group(jobs, N_JOBS);
-        return finish_output(0);
-    }
+    const struct group *group = name != NULL ? group_named(name) : NULL;
     const struct verb *verb = name != NULL ? verb_named(name) : NULL;
-    if (name != NULL && verb == NULL)
+    if (name != NULL && group == NULL && verb == NULL)
         return unknown_verb(name);
-    if (verb != NULL)
+    if (group != NULL)
+        options_print_group(group->verbs, group_size(group));
+    else if (verb != NULL)
         options_print_help(verb);
     else
         print_overview(stdout);
@@ -136,17 +164,19 @@ static int run_verb(const struct verb *verb, int argc, char **argv)
     return code;
 }
 
-static int run_jobs(int argc, char **argv)
+static int run_group(const struct group *group, int argc, char **argv)
 {
-    const struct verb *verb = job_verb_named(argv[1]);
+    const struct verb *verb = verb_in(group, argv[1]);
     if (verb != NULL)
         return run_verb(verb, argc - 1, argv + 1);
     if (argv[1] != NULL && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-        return help("jobs");
+        return help(group->name);
+    char first[16];
+    snprintf(first, sizeof first, "%s ", group->name);
     if (argv[1] != NULL)
-        no_such_verb("jobs ", argv[1], guess_job_verb(argv[1]));
+        no_such_verb(first, argv[1], guess_in(group, argv[1]));
     else
-        say("jobs: no verb given; see stile jobs --help");
+        say("%s: no verb given; see stile %s --help", group->name, group->name);
     return EXIT_USAGE;
 }
 
@@ -172,8 +202,9 @@ int main(int argc, char **argv)
     const struct verb *verb = verb_named(argv[1]);
     if (verb != NULL)
         return run_verb(verb, argc - 1, argv + 1);
-    if (strcmp(argv[1], "jobs") == 0)
-        return run_jobs(argc - 1, argv + 1);
+    const struct group *group = group_named(argv[1]);
+    if (group != NULL)
+        return run_group(group, argc - 1, argv + 1);
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         printf("stile %s\n", stile_version());
         return finish_output(0);

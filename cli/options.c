@@ -104,7 +104,7 @@ static const struct option_rule rules[] = {
 
 static bool accepts(const struct verb *verb, const struct option_rule *rule)
 {
-    return (verb->accepts | OPT_ENGINE | OPT_HELP) & rule->bit;
+    return (verb->accepts | (verb->without_engine ? 0 : OPT_ENGINE) | OPT_HELP) & rule->bit;
 }
 
 static int usage_error(const struct verb *verb, const char *word, const char *why)
@@ -396,10 +396,11 @@ void options_print_help(const struct verb *verb)
 
 void options_print_group(const struct verb *const *verbs, size_t n)
 {
-    struct verb all = {.accepts = 0};
+    struct verb all = {.without_engine = true};
     for (size_t i = 0; i < n; i++) {
         print_usage(i == 0 ? "usage:" : "      ", verbs[i]);
         all.accepts |= verbs[i]->accepts;
+        all.without_engine &= verbs[i]->without_engine;
     }
     for (size_t i = 0; i < n; i++) {
         printf("\nstile %s:\n", verbs[i]->name);

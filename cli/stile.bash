@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # bash completion for stile(1). Verbs, options and their values are asked of the command itself.
 
-# What can follow `stile`, or `stile jobs`.
+# What can follow `stile`, or a first word such as `stile jobs`: stile [WORD]
 _stile_verbs() {
     "$1" --help 2>/dev/null | sed -n "s/^  stile ${2:+$2 }\\([a-z|]*\\) .*/\\1/p" | tr '|' '\n' | sort -u
 }
@@ -61,7 +61,7 @@ _stile_command() {
 }
 
 _stile() {
-    local command=$1 words=("${COMP_WORDS[@]}") cword=$COMP_CWORD cur prev verb i kind engine=()
+    local command=$1 words=("${COMP_WORDS[@]}") cword=$COMP_CWORD cur prev verb seconds i kind engine=()
     cur=${words[cword]} prev=${words[cword - 1]}
     # A colon ends a word for bash; names and URLs are full of them.
     if declare -F _get_comp_words_by_ref >/dev/null; then
@@ -79,11 +79,13 @@ _stile() {
         return
     fi
     verb=("${words[1]}")
-    if [[ ${verb[0]} == jobs ]] && ((cword == 2)) && [[ $cur != -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$(_stile_verbs "$command" jobs)" -- "$cur")
+    seconds=
+    [[ ${verb[0]} =~ ^[a-z]+$ ]] && seconds=$(_stile_verbs "$command" "${verb[0]}")
+    if [[ -n $seconds ]] && ((cword == 2)) && [[ $cur != -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$seconds" -- "$cur")
         return
     fi
-    [[ ${verb[0]} == jobs ]] && ((cword > 2)) && verb+=("${words[2]}")
+    [[ -n $seconds ]] && ((cword > 2)) && verb+=("${words[2]}")
     for ((i = 2; i < cword; i++)); do
         case ${words[i]} in
         --)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # fish completion for stile(1). Verbs, options and their values are asked of the command itself.
 
-# The verbs that follow `stile`, or `stile jobs`: __stile_verbs COMMAND [GROUP]
+# The verbs that follow `stile`, or a first word such as `stile jobs`: __stile_verbs COMMAND [WORD]
 function __stile_verbs
     set -l group (string join '' -- $argv[2..-1] ' ' | string trim -l)
     $argv[1] --help 2>/dev/null | string replace -rf "^  stile $group([a-z|]+) .*" '$1' | string split '|' | sort -u
@@ -89,11 +89,13 @@ function __stile_complete
     end
     set -l verb $words[1]
     set -e words[1]
-    if test $verb = jobs; and set -q words[1]
+    set -l seconds
+    string match -rq '^[a-z]+$' -- $verb; and set seconds (__stile_verbs $command $verb)
+    if set -q seconds[1]; and set -q words[1]
         set -a verb $words[1]
         set -e words[1]
-    else if test $verb = jobs; and not string match -q -- '-*' $current
-        __stile_verbs $command jobs
+    else if set -q seconds[1]; and not string match -q -- '-*' $current
+        printf '%s\n' $seconds
         return
     end
     if set -l at (contains -i -- -- $words)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # zsh completion for stile(1). Verbs, options and their values are asked of the command itself.
 
-# The verbs that follow `stile`, or `stile jobs`.
+# The verbs that follow `stile`, or a first word such as `stile jobs`: [WORD]
 _stile_verbs() {
   $command --help 2>/dev/null | sed -n "s/^  stile ${1:+$1 }\\([a-z|]*\\) .*/\\1/p" | tr '|' '\n' | sort -u
 }
@@ -82,15 +82,16 @@ _stile() {
   emulate -L zsh
   setopt extended_glob
   local command=${(Q)words[1]} i
-  local -a verb engine specs
+  local -a verb seconds engine specs
   if ((CURRENT == 2)); then
     compadd -- ${(f)"$(_stile_verbs)"} --help --version --engines
     return
   fi
   verb=("${words[2]}")
-  if [[ $verb == jobs ]]; then
+  [[ $verb == [a-z]## ]] && seconds=(${(f)"$(_stile_verbs $verb)"})
+  if (($#seconds)); then
     if ((CURRENT == 3)) && [[ $PREFIX != -* ]]; then
-      compadd -- ${(f)"$(_stile_verbs jobs)"}
+      compadd -- $seconds
       return
     fi
     ((CURRENT > 3)) && verb+=("${words[3]}")

@@ -34,7 +34,9 @@ def run(*command, **env):
 
 HEADER = read("include", "stile.h")
 JOBS = read("include", "stile", "jobs.h")
-LINES = re.sub(r"(?m)^#(?:.*\\\n)*.*$", "", re.sub(r"/\*.*?\*/", "", HEADER + JOBS, flags=re.S))
+PARTS = "".join(read("include", "stile", name)
+                for name in sorted(os.listdir(os.path.join(ROOT, "include", "stile"))))
+LINES = re.sub(r"(?m)^#(?:.*\\\n)*.*$", "", re.sub(r"/\*.*?\*/", "", HEADER + PARTS, flags=re.S))
 DECLARED = set(re.findall(r"(?:STILE_API|static inline)[^;]*?\b(stile_\w+)\(", LINES))
 STATUSES = re.findall(r'\bX\((\w+), "([^"]*)"\)', HEADER)
 VERSION = re.search(r'#define STILE_VERSION +"([^"]*)"', HEADER).group(1)
@@ -144,7 +146,8 @@ def described_options():
 
 
 def help_fits_a_terminal():
-    for words in [[], ["jobs"]] + [verb.split() for verb in verbs()]:
+    groups = {verb.split()[0] for verb in verbs() if " " in verb}
+    for words in [[]] + [[group] for group in sorted(groups)] + [verb.split() for verb in verbs()]:
         wide = [line for line in helped(*words).splitlines() if len(line) > 80]
         assert not wide, (words, wide)
 
