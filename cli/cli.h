@@ -20,6 +20,8 @@ enum exit_code {
     EXIT_OUTPUT = 74, /* stdout could not be written */
     EXIT_NOT_ACQUIRED = 75,
     EXIT_LOST = 76,
+    EXIT_STALE = 77,   /* a guard has seen a larger token */
+    EXIT_FOREIGN = 78, /* a guard's tokens come from another lock */
     EXIT_CANNOT_EXEC = 126,
     EXIT_NO_COMMAND = 127,
 };

@@ -68,8 +68,11 @@ int exit_code_of(enum stile_status status)
     case STILE_CONFLICT:
         return EXIT_NOT_ACQUIRED;
     case STILE_LOST:
-    case STILE_STALE:
         return EXIT_LOST;
+    case STILE_STALE:
+        return EXIT_STALE;
+    case STILE_FOREIGN:
+        return EXIT_FOREIGN;
     case STILE_MISUSE:
         return EXIT_USAGE;
     case STILE_UNREACHABLE:

@@ -88,7 +88,8 @@ template <typename T> inline const T *stile_address(const T &value)
     X(UNSUPPORTED, "not supported by this engine")                                                 \
     X(CORRUPT, "stored state is damaged")                                                          \
     X(MISUSE, "called in a way that cannot work")                                                  \
-    X(NOMEM, "out of memory")
+    X(NOMEM, "out of memory")                                                                      \
+    X(FOREIGN, "token of another issuer")
 
 enum stile_status {
 #define STILE_STATUS_ENUM(name, text) STILE_##name,
@@ -212,6 +213,7 @@ struct stile_caps {
     const char *condition; /* what the promise of exclusion depends on */
     const char *instead;   /* an alternative that offers the missing features; NULL: none */
     bool history;          /* it keeps a record of each name's last holder for stile_show() */
+    bool cells;            /* it stores cells, and guards for resources: cell.h, guard.h */
 };
 
 STILE_API const struct stile_caps *stile_client_caps(struct stile_client *client);
@@ -511,6 +513,8 @@ STILE_API enum stile_status stile_url_redact(char *out, size_t out_size, const c
 }
 #endif
 
+#include "stile/cell.h"
+#include "stile/guard.h"
 #include "stile/jobs.h"
 
 #endif

@@ -148,32 +148,64 @@ enum stile_status stile_doctor(struct stile_client *client, unsigned flags, stil
 
 /* ---- setup ---- */
 
-static enum stile_status set_up(const struct engine_class *class, const struct url *url,
-                                bool dry_run, const char **script, struct stile_error *err)
-{
-    if (!class->admin || !class->admin->setup)
-        return error_set(err, STILE_UNSUPPORTED, 0, "%s needs nothing to be set up",
-                         class->caps.engine);
-    fork_block();
-    enum stile_status status = class->admin->setup(url, dry_run, script, err);
-    fork_unblock();
-    return status;
-}
+typedef enum stile_status setup_slot(const struct url *url, bool dry_run, const char **script,
+                                     struct stile_error *err);
 
-enum stile_status stile_setup(const char *text, bool dry_run, const char **script,
-                              struct stile_error *err)
+/* One of these for each call. */
+struct setup_kind {
+    const char *doing;   /* for errors: "setting up" */
+    const char *nothing; /* what an engine without the slot needs nothing for */
+    setup_slot *(*slot)(const struct engine_admin *admin);
+};
+
+static enum stile_status set_up(const struct setup_kind *kind, const char *text, bool dry_run,
+                                const char **script, struct stile_error *err)
 {
+    static const struct engine_admin none;
     const struct engine_class *class;
     const char *unwanted;
     struct url *url;
     enum stile_status status = lookup_from_text(&url, &class, text, err);
     if (status)
         return status;
-    status = set_up(class, url, dry_run, script ? script : &unwanted, err);
+    setup_slot *slot = kind->slot(class->admin ? class->admin : &none);
+    if (slot) {
+        fork_block();
+        status = slot(url, dry_run, script ? script : &unwanted, err);
+        fork_unblock();
+    } else {
+        status = error_set(err, STILE_UNSUPPORTED, 0, "%s needs nothing %s", class->caps.engine,
+                           kind->nothing);
+    }
     if (status)
-        error_wrap(err, status, "setting up %s", url->scheme);
+        error_wrap(err, status, "%s %s", kind->doing, url->scheme);
     url_free(url);
     return status;
+}
+
+static setup_slot *setup_of(const struct engine_admin *admin)
+{
+    return admin->setup;
+}
+
+static setup_slot *install_guard_of(const struct engine_admin *admin)
+{
+    return admin->install_guard;
+}
+
+enum stile_status stile_setup(const char *text, bool dry_run, const char **script,
+                              struct stile_error *err)
+{
+    static const struct setup_kind kind = {"setting up", "to be set up", setup_of};
+    return set_up(&kind, text, dry_run, script, err);
+}
+
+enum stile_status stile_guard_install(const char *text, bool dry_run, const char **script,
+                                      struct stile_error *err)
+{
+    static const struct setup_kind kind = {"installing guards in", "to be installed for guards",
+                                           install_guard_of};
+    return set_up(&kind, text, dry_run, script, err);
 }
 
 /* ---- SIGBUS ---- */

@@ -3,11 +3,12 @@
 #include "core/events.h"
 
 #include "core/admin.h"
+#include "core/cell_call.h"
 #include "core/client.h"
 #include "core/inspect.h"
 #include "core/job_call.h"
 #include "core/lock.h"
-#include "core/watch.h"
+#include "core/question.h"
 
 static void session_renewed(struct engine *engine, const void *session, uint64_t sent_ns,
                             uint64_t ttl_ns)
@@ -40,10 +41,12 @@ const struct engine_events core_events = {
     .record = inspect_record,
     .finding = admin_finding,
     .done = question_done,
-    .changed = watch_changed,
+    .changed = question_changed,
     .job = job_call_job,
     .job_mark = job_call_mark,
     .job_queue = job_call_queue,
     .job_done = job_call_done,
     .job_arrived = job_call_arrived,
+    .cell = cell_call_cell,
+    .cell_done = cell_call_done,
 };

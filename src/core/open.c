@@ -9,6 +9,8 @@
 #include "base/options.h"
 #include "base/self.h"
 #include "base/url.h"
+#include "core/cell_call.h"
+#include "core/cell_watch.h"
 #include "core/events.h"
 #include "core/inspect.h"
 #include "core/job_call.h"
@@ -306,7 +308,7 @@ static void wake_up(struct timer *timer)
 /* A lock whose release was given up has been waited for already. */
 static bool anything_to_wait_for(const struct stile_client *client)
 {
-    if (client->job_calls)
+    if (client->job_calls || client->cell_calls)
         return true;
     for (const struct stile_lock *lock = client->locks; lock; lock = lock->all_next) {
         if (!lock->given_up || lock->op || lock->uses)
@@ -340,6 +342,7 @@ static void release_all(struct stile_client *client)
     }
     inspect_cancel_all(client);
     job_call_cancel_all(client);
+    cell_watch_cancel_all(client);
     while (anything_to_wait_for(client) &&
            loop_now(client->loop) < (until = patience_ends(client, start)))
         step_until(client, &patience, until);
@@ -385,6 +388,7 @@ static void finish_close(struct stile_client *client)
     if (client->phase != CLIENT_FAILED)
         client->engine->class->close(client->engine);
     job_call_abandon_all(client);
+    cell_call_abandon_all(client);
     while (client->locks)
         lock_destroy(client->locks); /* not before: the engine may still know their claims */
     CLIENT_LOG(client, STILE_LOG_INFO, "closed %s", client->engine->caps.engine);

@@ -42,6 +42,12 @@ void question_done(struct query *query, const struct stile_error *err)
     q->answered(q);
 }
 
+void question_changed(struct query *query)
+{
+    struct question *q = query->core;
+    q->changed(q);
+}
+
 enum stile_status question_outcome(const struct question *q, struct stile_error *err)
 {
     if (!q->error.status && q->out_of_memory)

@@ -14,7 +14,9 @@ struct question {
     bool asked;               /* the engine has not answered */
     bool out_of_memory;
     void (*answered)(struct question *question);
-    struct follower follower; /* of a blocking call */
+    void (*changed)(
+        struct question *question); /* subscriptions: what is watched may have changed */
+    struct follower follower;       /* of a blocking call */
 };
 
 typedef void question_slot(struct engine *engine, struct query *query);
@@ -28,5 +30,6 @@ void question_cancel(struct question *question);
 
 /* As engine_events has it. */
 void question_done(struct query *query, const struct stile_error *err);
+void question_changed(struct query *query);
 
 #endif

@@ -6,8 +6,6 @@
  * was shown may have ended by itself; all the time, if the engine reports nothing. A result is
  * handed out if it differs from the last one in more than the passing of time. One show is under
  * way at a time: reports that come meanwhile cost one more, however many they are. */
-#include "core/watch.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -184,10 +182,9 @@ static void on_shown(struct question *q)
         look_later(watch);
 }
 
-void watch_changed(struct query *query)
+static void on_changed(struct question *q)
 {
-    struct name_watch *watch =
-        container_of((struct question *)query->core, struct name_watch, subscription);
+    struct name_watch *watch = container_of(q, struct name_watch, subscription);
     watch->changed = true;
     if (!watch->i.q.asked)
         loop_soon(loop_of(watch), &watch->task);
@@ -254,6 +251,7 @@ static void begin(struct name_watch *watch, int64_t wait_ms)
     watch->wait_ms = wait_ms;
     question_init(&watch->subscription, inspection->client, inspection->q.query.name);
     watch->subscription.answered = on_subscription_ended;
+    watch->subscription.changed = on_changed;
     if (push)
         question_ask(&watch->subscription, push->watch);
     if (!inspection->ended)

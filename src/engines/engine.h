@@ -130,6 +130,41 @@ struct job_request {
     void *core;        /* core's */
 };
 
+/* One request to the cells of an engine. Its strings stay valid until cell_done(). */
+enum cell_verb {
+    CELL_GET,    /* key; reports the cell() with its value */
+    CELL_PUT,    /* key, value, if_version, token, issuer, strict */
+    CELL_REMOVE, /* key, if_version, token, issuer, strict */
+    CELL_RAISE,  /* key, token (never 0), issuer, strict: the guard alone, whether or not there is a
+                  * cell */
+    CELL_RESET,  /* key, token, issuer: the guard has seen exactly this from now on */
+    CELL_LIST,   /* key: the prefix, may be ""; reports each cell() there is, in byte order, without
+                  * its value but with its size. No tombstones, no bare guards */
+    CELL_VERBS,
+};
+
+/* Writes (put, remove) and raise are judged by guard_judge() (base/guard.h) first and by if_version
+ * second, both in one step with the write; what is refused changes nothing, the guard included.
+ * What passes with a token stores the token and guard_issuer() in the same step.
+ *
+ * Versions grow with each put of a key, and none comes back: a removal leaves a tombstone with the
+ * version (unless versions are the server's own, of all keys) and with what the guard has seen. */
+struct cell_request {
+    struct engine *engine;
+    enum cell_verb verb;
+    const char *key; /* NUL-terminated; checked by name_check() */
+    size_t key_len;
+    const void *value; /* STILE_CELL_MAX bytes at most; not NULL */
+    size_t size;
+    bool any_version; /* if unset, only the version if_version; 0: only if there is no cell */
+    uint64_t if_version;
+    uint64_t token;     /* 0: none */
+    const char *issuer; /* NUL-terminated; "": not given */
+    bool strict;
+    uint64_t state[4]; /* the engine's, zero at the start */
+    void *core;        /* core's */
+};
+
 /* The answers of an engine. err may be NULL where the status is all there is to say; core copies
  * it. */
 struct engine_events {
@@ -203,6 +238,15 @@ struct engine_events {
 
     /* A job may have arrived in this queue (NULL: in any queue). */
     void (*job_arrived)(struct engine *engine, const char *queue);
+
+    /* The results of a cell request, before cell_done(). Core copies them. Each verb but list
+     * reports one: the cell as it is after the request, or, if it was refused, the one that refused
+     * it; with version 0 if there is none. A NULL issuer counts as "". */
+    void (*cell)(struct cell_request *request, const struct stile_cell *cell);
+
+    /* STALE, FOREIGN, CONFLICT: it was refused, and changed nothing; core writes the message.
+     * UNREACHABLE: it was not sent. UNCERTAIN: it was sent, and its outcome is not known. */
+    void (*cell_done)(struct cell_request *request, const struct stile_error *err); /* NULL: OK */
 };
 
 /* ---- optional parts ---- */
@@ -247,6 +291,18 @@ struct engine_jobs {
     void (*left)(struct engine *engine, const char *queue);
 };
 
+/* Small values with versions and guards: caps.cells. */
+struct engine_cells {
+    /* Must end in cell_done(), once, and within a bounded time. A write that was answered survives
+     * what a token survives. */
+    void (*run)(struct engine *engine, struct cell_request *request);
+
+    /* May, else NULL both, and core reads a watched cell several times a second: as the slots of
+     * struct engine_push, for the cell query->name and its guard. */
+    void (*watch)(struct engine *engine, struct query *query);
+    void (*unwatch)(struct engine *engine, struct query *query);
+};
+
 /* What `stile setup` and `stile doctor` do. Each slot may be NULL. */
 struct engine_admin {
     /* Creates what the engine needs in its server, or brings it up to date. *script is the text of
@@ -254,6 +310,11 @@ struct engine_admin {
      * block, for a bounded time. NULL: the engine needs nothing. */
     enum stile_status (*setup)(const struct url *url, bool dry_run, const char **script,
                                struct stile_error *err);
+
+    /* The same for what the guards of users' own transactions or scripts need, and for nothing
+     * else. */
+    enum stile_status (*install_guard)(const struct url *url, bool dry_run, const char **script,
+                                       struct stile_error *err);
 
     /* Checks the conditions of the promises in caps, changes nothing, reports each finding() and
      * then done(), within a bounded time; an error only if nothing could be checked. NULL: open()
@@ -348,6 +409,7 @@ struct engine_class {
     /* Optional parts, NULL where the engine lacks them. */
     const struct engine_push *push;
     const struct engine_detached *detached;
+    const struct engine_cells *cells;
     const struct engine_jobs *jobs;
     const struct engine_admin *admin;
     const struct engine_history *history;
