@@ -113,6 +113,47 @@ static void do_record(const char *args)
            "recorded");
 }
 
+/* TOKEN KEY: writes the token, too. */
+static void do_put(const char *args)
+{
+    char hex[2 * STILE_NAME_MAX + 1], key[STILE_NAME_MAX + 1], value[32];
+    unsigned long long token;
+    if (sscanf(args, "%llu %1024s", &token, hex) != 2) {
+        printf("failed to understand\n");
+        return;
+    }
+    unhex(key, sizeof key, hex);
+    size_t size = (size_t)sprintf(value, "%llu", token);
+    answer(stile_cell_put(NULL, child.client, key, value, size, STILE_CELL_OPTIONS(.token = token),
+                          NULL),
+           "put");
+}
+
+typedef enum stile_status rounds_fn(struct stile_client *client, const char *key, unsigned rounds);
+
+/* ROUNDS KEY */
+static void do_rounds(const char *args, rounds_fn *fn, const char *good)
+{
+    char hex[2 * STILE_NAME_MAX + 1], key[STILE_NAME_MAX + 1];
+    unsigned rounds;
+    if (sscanf(args, "%u %1024s", &rounds, hex) != 2) {
+        printf("failed to understand\n");
+        return;
+    }
+    unhex(key, sizeof key, hex);
+    answer(fn(child.client, key, rounds), good);
+}
+
+static void do_count(const char *args)
+{
+    do_rounds(args, count_up, "counted");
+}
+
+static void do_climb(const char *args)
+{
+    do_rounds(args, climb, "climbed");
+}
+
 static void do_held(const char *args)
 {
     (void)args;
@@ -198,6 +239,9 @@ static const struct {
     {"acquire-all ", do_acquire_all},
     {"release-all\n", do_release_all},
     {"record ", do_record},
+    {"put ", do_put},
+    {"count ", do_count},
+    {"climb ", do_climb},
     {"held\n", do_held},
     {"lost\n", do_lost},
     {"hammer ", do_hammer},

@@ -91,6 +91,7 @@ bool has_hold(struct scene *scene);
 bool has_delay(struct scene *scene);
 bool has_proclaim(struct scene *scene);
 bool has_history(struct scene *scene);
+bool has_cells(struct scene *scene);
 
 struct stile_lock *lock_on(struct stile_client *client, const char *name,
                            const struct stile_lock_options *options);
@@ -117,6 +118,18 @@ void await_seen(struct scene *scene, const char *name, size_t holders, size_t wa
 void await_ghost(struct scene *scene, const char *name);
 void check_free(struct scene *scene, const char *name);
 size_t count_listed(struct stile_client *client, const char *prefix);
+
+/* ---- cells ---- */
+
+struct stile_cell *cell_of(struct scene *scene, const char *key); /* to be freed */
+void check_cell(struct scene *scene, const char *key, const char *text, uint64_t version);
+uint64_t put_text(struct stile_client *client, const char *key, const char *text);
+uint64_t cell_version(struct scene *scene, const char *key);
+size_t count_cells(struct stile_client *client, const char *prefix);
+/* Adds one to the number in a cell, so often. */
+enum stile_status count_up(struct stile_client *client, const char *key, unsigned rounds);
+/* Writes tokens that grow, among others that do the same; the arena notes what goes back. */
+enum stile_status climb(struct stile_client *client, const char *key, unsigned rounds);
 
 int64_t now_ms(void);
 bool readable(int fd, int64_t wait_ms);
@@ -180,6 +193,8 @@ enum stile_status hammer(struct stile_lock *const *locks, size_t n, unsigned rou
     X(inspect)                                                                                     \
     X(breaking)                                                                                    \
     X(history)                                                                                     \
+    X(cells)                                                                                       \
+    X(guards)                                                                                      \
     X(names)                                                                                       \
     X(many)                                                                                        \
     X(events)                                                                                      \

@@ -188,6 +188,26 @@ bool has_history(struct scene *scene)
     return false;
 }
 
+bool has_cells(struct scene *scene)
+{
+    struct stile_cell *cell = NULL;
+    struct stile_client *client = scene->client;
+    const char *key = scene->name;
+    if (scene->caps->cells)
+        return true;
+    check_status(STILE_UNSUPPORTED, stile_cell_get(&cell, client, key, &why));
+    assert_null(cell);
+    assert_true(strlen(why.message) > 0);
+    check_status(STILE_UNSUPPORTED, stile_cell_put(NULL, client, key, "x", 1, NULL, &why));
+    check_status(STILE_UNSUPPORTED, stile_cell_remove(client, key, NULL, &why));
+    check_status(STILE_UNSUPPORTED, stile_cell_list(client, "", NULL, NULL, &why));
+    check_status(STILE_UNSUPPORTED, stile_guard_raise(client, key, 1, NULL, &why));
+    check_status(STILE_UNSUPPORTED, stile_guard_check(client, key, 1, NULL, &why));
+    check_status(STILE_UNSUPPORTED, stile_guard_reset(client, key, 0, NULL, &why));
+    print_message("# %s keeps no cells, and says so\n", scene->caps->engine);
+    return false;
+}
+
 /* ---- locks ---- */
 
 struct stile_lock *lock_on(struct stile_client *client, const char *name,
