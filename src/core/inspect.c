@@ -154,13 +154,18 @@ void inspection_end(struct inspection *inspection, const struct stile_error *err
     inspection_notify(inspection);
 }
 
+void inspection_drop(struct inspection *inspection)
+{
+    hand_to_user(take_results(inspection), NULL, NULL);
+}
+
 void inspection_cancel(struct inspection *inspection)
 {
     struct stile_error err;
     if (inspection->ended)
         return;
     error_set(&err, STILE_CANCELLED, 0, "%s", stile_status_text(STILE_CANCELLED));
-    hand_to_user(take_results(inspection), NULL, NULL);
+    inspection_drop(inspection);
     inspection_end(inspection, &err);
 }
 

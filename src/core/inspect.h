@@ -63,6 +63,8 @@ void inspection_notify(struct inspection *inspection);
 /* The outcome is decided; err NULL: OK. The engine has nothing of it afterwards. */
 void inspection_end(struct inspection *inspection, const struct stile_error *err);
 void inspection_cancel(struct inspection *inspection);
+/* What was kept is no longer wanted. */
+void inspection_drop(struct inspection *inspection);
 
 /* Blocking calls: hands out what was kept, without the mutex. */
 void inspection_hand_out(struct inspection *inspection, stile_info_fn *fn, void *data);

@@ -221,6 +221,7 @@ static void handed_out(struct inspection *inspection, bool enough)
 {
     struct name_watch *watch = container_of(inspection, struct name_watch, i);
     if (enough) {
+        inspection_drop(inspection); /* what another thread has seen meanwhile */
         inspection_end(inspection, NULL);
         inspection->error.status = STILE_OK; /* whatever else has ended it meanwhile */
     } else if (!inspection->ended && !inspection->first && watch->wait_ms >= 0) {
@@ -293,6 +294,8 @@ enum stile_status stile_watch(struct stile_client *client, const char *name, int
         inspection->q.follower.done = inspection->ended || inspection->first;
         drive_until(client, &inspection->q.follower);
         inspection_hand_out(inspection, fn, data);
+        if (client->last_out)
+            inspection_cancel(inspection); /* the callback has closed the client */
     }
     return inspection_leave(inspection, err);
 }

@@ -270,6 +270,20 @@ static void it_is_cancelled_at_once(void **state)
     assert_status(a.status, CANCELLED);
 }
 
+/* A change that is seen while the callback runs is no longer wanted. */
+static void a_callback_that_has_enough_comes_no_more(void **state)
+{
+    struct world *w = *state;
+    struct asked a = fresh(w);
+
+    a.block = true;
+    a.changes = w->script;
+    a.stop_after = 1;
+    SCRIPT_ALWAYS(w->script, SCRIPT_QUERY, .back_ns = 10 * MS);
+    assert_status(stile_watch(w->clients[0], "a", -1, on_info, &a, NULL), OK);
+    assert_int_equal(a.infos, 1);
+}
+
 /* A blocking call inside its callback: other callbacks run there, its own do not. */
 static void its_callback_waits_for_another_call(void **state)
 {
@@ -366,6 +380,19 @@ static void in_the_background(void **state)
     assert_int_equal(a.dones, 1);
 }
 
+/* The client is in use until the watch that made the callback returns. */
+static void close_from_a_blocking_watch(void **state)
+{
+    struct asked a = fresh_it();
+
+    (void)state;
+    threads_watch_close();
+    a.close = true;
+    assert_status(stile_watch(it.client, "a", -1, on_info, &a, NULL), CANCELLED);
+    assert_int_equal(a.infos, 1);
+    threads_await_close();
+}
+
 static void close_from_a_callback(void **state)
 {
     (void)state;
@@ -441,9 +468,11 @@ int main(void)
         TEST_IN(open_apart, it_is_cancelled),
         TEST_IN(open_apart, it_is_cancelled_at_once),
         TEST_IN(open_apart, its_callback_waits_for_another_call),
+        TEST_IN(open_apart, a_callback_that_has_enough_comes_no_more),
         TEST_IN(open_apart, close_halfway),
         TEST_IN(open_apart, close_without_an_answer),
         IN_CLIENT(in_the_background),
+        IN_CLIENT(close_from_a_blocking_watch),
         IN_CLIENT(close_from_a_callback),
         IN_CLIENT(many_threads),
     };
