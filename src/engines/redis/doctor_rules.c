@@ -331,12 +331,15 @@ static const struct doctor_rule server_rules[] = {
 
     {"eviction", STILE_DANGER, would_evict, .also = has_a_limit,
      .what = "evicts keys when its memory is full (maxmemory-policy $1)",
-     .why = "When its memory is full it evicts locks that are held, and their tokens. stile "
-            "refuses such a server (allow=eviction in the URL overrides that).",
+     .why =
+         "When its memory is full it evicts locks that are held, their tokens and, if the policy "
+         "covers all keys, guards: an old token passes again. stile refuses such a server "
+         "(allow=eviction in the URL overrides that).",
      .command = NO_EVICTION},
     {"eviction", STILE_NOTE, would_evict, .unless = has_a_limit,
      .what = "would evict keys if maxmemory were set (maxmemory-policy $1)",
-     .why = "Once maxmemory is set, locks that are held may be evicted.", .command = NO_EVICTION},
+     .why = "Once maxmemory is set, locks that are held, and guards, may be evicted.",
+     .command = NO_EVICTION},
     {"memory", STILE_WARNING, is_nearly_full, .what = "has used $1 of $2 MB of memory",
      .why = "Without memory it refuses new claims; holders can still renew and release.",
      .command = "CONFIG SET maxmemory $3"},
