@@ -214,6 +214,21 @@ def runkill(bench):
         return runkill_at(bench, "redis", redis.url, bench.rounds(100))
 
 
+def guarded(bench):
+    rows, samples = [], {}
+    for label, core in PLACES:
+        with server(0) as redis:
+            lines = lines_of(bench, core, "guarded", redis.port, bench.rounds(100), 200)
+        samples[label] = lines
+        for form, bare in (("script", "EVALSHA"), ("function", "FCALL")):
+            for series, what, most in ((form, "", "1.2 x"), (form + "_raised", ", a new token", "")):
+                ours, limit, ratio = compare(lines, "series", series, form + "_bare", "p50_ns")
+                rows.append(row("redis: guarded SET, %s%s, %s, p50" % (form, what, label),
+                                time_text(ours), "%s SET %s" % (bare, time_text(limit)), ratio, most,
+                                ratio <= 1.2 if most else None))
+    return rows, {"guarded": samples}
+
+
 def redlock_pair(bench):
     rows, samples = [], {}
     for label, core in PLACES:
@@ -249,4 +264,5 @@ def redlock_crowd(bench):
 
 REDLOCK = {"redlock-pair": redlock_pair, "redlock-crowd": redlock_crowd}
 ALL = {"redis-pair": pair, "redis-threads": threads, "redis-handover": handover,
-       "redis-crowd": crowd, "redis-parked": parked, "redis-keep": keep, "redis-runkill": runkill}
+       "redis-crowd": crowd, "redis-parked": parked, "redis-keep": keep, "redis-runkill": runkill,
+       "redis-guarded": guarded}
