@@ -20,6 +20,7 @@
  *     inspect.c, break.c             list, show, watch, break
  *     reading.c, view.c              the keys of names, as claims in the order of the queue
  *     history.c                      the records of last holders
+ *     cells.c, cell_list.c           cells and guards
  *     doctor_probe.c, doctor_rules.c examine
  */
 #include "engines/etcd/etcd.h"
@@ -293,6 +294,7 @@ static void dispose(struct etcd *etcd)
     end_opening(etcd);
     doctor_visits_drop(&etcd->visits);
     if (etcd->conn) {
+        etcd_cells_close(etcd);
         etcd_ghosts_close(etcd);
         etcd_claims_close(etcd);
         etcd_session_close(etcd);
@@ -507,6 +509,12 @@ static const struct engine_history history = {
     .record = etcd_history_record,
 };
 
+static const struct engine_cells cells = {
+    .run = etcd_cells_run,
+    .watch = etcd_cells_watch,
+    .unwatch = etcd_inspect_unwatch,
+};
+
 static const struct engine_admin admin = {
     .examine = etcd_doctor_examine,
 };
@@ -524,6 +532,7 @@ const struct engine_class etcd_class = {
             .hold_at_least = true,
             .lock_delay = true,
             .proclaims = true,
+            .cells = true,
             .token_is = "the revision that created the holder's key",
             .survives = "a holder's crash: free after its lease; a member's crash: everything, "
                         "while more than half of the members are up",
@@ -546,6 +555,7 @@ const struct engine_class etcd_class = {
     .break_ = etcd_inspect_break,
     .cancel = etcd_inspect_cancel,
     .push = &push,
+    .cells = &cells,
     .admin = &admin,
     .history = &history,
 };

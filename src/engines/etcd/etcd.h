@@ -27,6 +27,9 @@ void etcd_inspect_list(struct engine *engine, struct query *query);
 void etcd_inspect_show(struct engine *engine, struct query *query);
 void etcd_inspect_break(struct engine *engine, struct query *query);
 void etcd_inspect_cancel(struct engine *engine, struct query *query);
+/* Reports every change of these keys to the query, until unwatch(). */
+void etcd_inspect_subscribe(struct engine *engine, struct query *query, const struct key *start,
+                            const struct key *end);
 void etcd_inspect_watch(struct engine *engine, struct query *query);
 void etcd_inspect_unwatch(struct engine *engine, struct query *query);
 
@@ -35,6 +38,12 @@ void etcd_inspect_unwatch(struct engine *engine, struct query *query);
 void etcd_history_record(struct engine *engine, struct query *query);
 /* The text of a record in the value of its key; NULL: it is not ours. */
 const char *etcd_history_text(size_t *len, const ProtobufCBinaryData *value);
+
+/* ---- cells.c, cell_list.c ---- */
+
+void etcd_cells_run(struct engine *engine, struct cell_request *request);
+void etcd_cells_watch(struct engine *engine, struct query *query);
+void etcd_cells_close(struct etcd *etcd);
 
 /* ---- doctor_probe.c ---- */
 
@@ -92,6 +101,7 @@ struct etcd {
     uint64_t last_release;       /* number of the last request to be released */
     struct inspection *deferred; /* inspections that have not begun */
     struct lingering *lingering; /* ghosts of claims that have ended */
+    struct cell_listing *listings; /* of cells, under way */
     struct doctor_visit *visits; /* of the doctor, under way */
 };
 

@@ -53,22 +53,13 @@ static void discard(struct inquiry *inquiry)
     recording_free((struct recording *)inquiry);
 }
 
-/* A role for the names alone does not cover it. */
-static void explain_denied(struct stile_error *err, const struct etcd *etcd)
-{
-    error_set(err, STILE_REFUSED, ETCD_ERROR_DENIED,
-              "the roles of this user do not allow it: `etcdctl role grant-permission ROLE "
-              "--prefix=true readwrite $'%.300s\\x01stile/'` does",
-              etcd->prefix);
-}
-
 static void end(struct recording *recording, const struct stile_error *err)
 {
     struct query *query = recording->query;
     struct stile_error why;
     error_copy(&why, err);
     if (why.native == ETCD_ERROR_DENIED)
-        explain_denied(&why, etcd_of(query->engine));
+        etcd_error_explain_denied(&why, etcd_of(query->engine)->prefix);
     recording_free(recording);
     query->engine->events->done(query, why.status ? &why : NULL);
 }

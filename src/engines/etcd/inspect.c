@@ -341,7 +341,7 @@ void etcd_inspect_list(struct engine *engine, struct query *query)
 
 /* ---- watch ----
  *
- * Everything below the name's key. A watch that begins always reports once: what happened before is
+ * A range of keys. A watch that begins always reports once: what happened before is
  * for its owner to look for. */
 
 struct subscription {
@@ -356,10 +356,10 @@ static void on_event(struct key_watch *watch, const Etcd__KeyValue *kv, bool del
     sub->query->engine->events->changed(sub->query);
 }
 
-void etcd_inspect_watch(struct engine *engine, struct query *query)
+void etcd_inspect_subscribe(struct engine *engine, struct query *query, const struct key *start,
+                            const struct key *end)
 {
     struct stile_error err;
-    struct key start, end;
     struct subscription *sub = calloc(1, sizeof *sub);
     if (!sub) {
         error_set(&err, STILE_NOMEM, 0, "out of memory");
@@ -367,13 +367,20 @@ void etcd_inspect_watch(struct engine *engine, struct query *query)
         return;
     }
     *sub = (struct subscription){.query = query, .watch = {.puts = true, .fn = on_event}};
-    etcd_keys_of_name(&start, &end, etcd_of(engine), query->name, query->name_len);
-    if (etcd_watch_start(etcd_of(engine), &sub->watch, &start, &end, 0, &err)) {
+    if (etcd_watch_start(etcd_of(engine), &sub->watch, start, end, 0, &err)) {
         free(sub);
         engine->events->done(query, &err);
         return;
     }
     query->state = sub;
+}
+
+/* Everything below the name's key. */
+void etcd_inspect_watch(struct engine *engine, struct query *query)
+{
+    struct key start, end;
+    etcd_keys_of_name(&start, &end, etcd_of(engine), query->name, query->name_len);
+    etcd_inspect_subscribe(engine, query, &start, &end);
 }
 
 void etcd_inspect_unwatch(struct engine *engine, struct query *query)

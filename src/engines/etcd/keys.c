@@ -15,12 +15,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/name.h"
 #include "engines/etcd/etcd.h"
 
 #define LEASE_DIGITS_MIN 8 /* of an id that a server has chosen; most have 15 or 16 */
 
 static const char *const directories[] = {
     [STILE_EXCLUSIVE] = "write/", [STILE_SHARED] = "read/", [STILE_SLOTS] = "slots/"};
+
+/* Behind the prefix. No lock and no other client has such keys, because names have no control
+ * characters; and there is no NUL, so a shell can pass them to etcdctl. */
+#define CELLS "\1stile/cell/"
+static const char *const cell_suffixes[] = {
+    [CELL_VALUE] = "", [CELL_TOKEN] = "\1token", [CELL_ISSUER] = "\1issuer"};
 
 static void append(struct key *key, const char *bytes, size_t n)
 {
@@ -209,6 +216,40 @@ void etcd_key_of_record(struct key *key, const struct etcd *etcd, const char *na
     append(key, name, len);
 }
 
+static void key_of_cells(struct key *key, const struct etcd *etcd, const char *prefix, size_t len)
+{
+    key->len = 0;
+    append_text(key, etcd->prefix);
+    append_text(key, CELLS);
+    append(key, prefix, len);
+}
+
+void etcd_keys_of_cell(struct cell_keys *keys, const struct etcd *etcd, const char *name,
+                       size_t len)
+{
+    key_of_cells(&keys->value, etcd, name, len);
+    copy(&keys->token, &keys->value);
+    append_text(&keys->token, cell_suffixes[CELL_TOKEN]);
+    copy(&keys->issuer, &keys->value);
+    append_text(&keys->issuer, cell_suffixes[CELL_ISSUER]);
+}
+
+/* No byte of a name is as small as those behind it: between the keys of a cell is no other's. */
+void etcd_keys_around_cell(struct key *start, struct key *end, const struct etcd *etcd,
+                           const char *name, size_t len)
+{
+    key_of_cells(start, etcd, name, len);
+    copy(end, start);
+    append_text(end, "\2");
+}
+
+void etcd_keys_of_cells(struct key *start, struct key *end, const struct etcd *etcd,
+                        const char *prefix, size_t len)
+{
+    key_of_cells(start, etcd, prefix, len);
+    etcd_key_range_end(end, start);
+}
+
 bool etcd_key_is_informational(const struct etcd *etcd, const ProtobufCBinaryData *key)
 {
     size_t prefix = strlen(etcd->prefix);
@@ -358,4 +399,27 @@ bool etcd_key_parse_plain(char *name, struct key_suffix *suffix, const struct et
     memcpy(name, kv->key.data + prefix, n - prefix);
     name[n - prefix] = '\0';
     return is_printable(name);
+}
+
+enum cell_part etcd_key_parse_cell(char name[STILE_NAME_MAX + 1], const struct etcd *etcd,
+                                   const ProtobufCBinaryData *key)
+{
+    struct key start;
+    key_of_cells(&start, etcd, "", 0);
+    if (key->len <= start.len || memcmp(key->data, start.bytes, start.len) != 0)
+        return CELL_NOTHING;
+    const uint8_t *bytes = key->data + start.len;
+    size_t n = key->len - start.len;
+    const uint8_t *end = memchr(bytes, '\1', n);
+    size_t len = end ? (size_t)(end - bytes) : n;
+    if (name_check((const char *)bytes, len, NULL))
+        return CELL_NOTHING;
+    memcpy(name, bytes, len);
+    name[len] = '\0';
+    for (int part = CELL_VALUE; part < CELL_NOTHING; part++) {
+        const char *suffix = cell_suffixes[part];
+        if (n - len == strlen(suffix) && memcmp(bytes + len, suffix, n - len) == 0)
+            return (enum cell_part)part;
+    }
+    return CELL_NOTHING;
 }

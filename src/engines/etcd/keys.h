@@ -53,6 +53,20 @@ void etcd_key_of_since(struct key *key, const struct etcd *etcd, int64_t lease, 
 void etcd_key_of_break(struct key *key, const struct etcd *etcd, int64_t lease, int64_t revision);
 /* The record of the name's last holder. */
 void etcd_key_of_record(struct key *key, const struct etcd *etcd, const char *name, size_t len);
+
+/* A cell: its value, and what its guard has seen. */
+struct cell_keys {
+    struct key value, token, issuer;
+};
+enum cell_part { CELL_VALUE, CELL_TOKEN, CELL_ISSUER, CELL_NOTHING };
+void etcd_keys_of_cell(struct cell_keys *keys, const struct etcd *etcd, const char *name,
+                       size_t len);
+/* The range of all three. */
+void etcd_keys_around_cell(struct key *start, struct key *end, const struct etcd *etcd,
+                           const char *name, size_t len);
+/* The range of the keys of all cells whose names have these first bytes. */
+void etcd_keys_of_cells(struct key *start, struct key *end, const struct etcd *etcd,
+                        const char *prefix, size_t len);
 bool etcd_key_is_informational(const struct etcd *etcd, const ProtobufCBinaryData *key);
 /* The name itself: what etcd3's Lock locks. */
 void etcd_key_of_plain(struct key *key, const struct etcd *etcd, const char *name, size_t len);
@@ -77,5 +91,8 @@ bool etcd_key_parse(char *name, struct key_suffix *suffix, const struct etcd *et
                     const Etcd__KeyValue *kv);
 bool etcd_key_parse_plain(char *name, struct key_suffix *suffix, const struct etcd *etcd,
                           const Etcd__KeyValue *kv);
+/* Which part of a cell it is. NOTHING: no cell can have this key. */
+enum cell_part etcd_key_parse_cell(char name[STILE_NAME_MAX + 1], const struct etcd *etcd,
+                                   const ProtobufCBinaryData *key);
 
 #endif

@@ -113,6 +113,14 @@ void etcd_txn_if_before(struct txn *txn, const struct key *key, int64_t revision
     txn->compares[txn->request.n_compare - 1].result = ETCD__COMPARE__RESULT__GREATER;
 }
 
+void etcd_txn_if_modified(struct txn *txn, const struct key *key, int64_t revision)
+{
+    Etcd__Compare *c = compare(txn, key);
+    c->target = ETCD__COMPARE__TARGET__MOD;
+    c->target_union_case = ETCD__COMPARE__TARGET_UNION_MOD_REVISION;
+    c->mod_revision = revision;
+}
+
 void etcd_txn_if_leased(struct txn *txn, const struct key *key, int64_t lease)
 {
     want_leased(compare(txn, key), lease);
@@ -124,6 +132,11 @@ static void want_value(Etcd__Compare *c, Etcd__Compare__Result result, const cha
     c->result = result;
     c->target_union_case = ETCD__COMPARE__TARGET_UNION_VALUE;
     c->value = (ProtobufCBinaryData){.len = strlen(value), .data = (uint8_t *)value};
+}
+
+void etcd_txn_if_value(struct txn *txn, const struct key *key, const char *value)
+{
+    want_value(compare(txn, key), ETCD__COMPARE__RESULT__EQUAL, value);
 }
 
 void etcd_txn_if_value_above(struct txn *txn, const struct key *key, const char *value)
@@ -287,6 +300,14 @@ static enum stile_status fault_of_message(const char *words, struct stile_error 
                              meanings[i].sentence);
     }
     return error_set(err, STILE_UNCERTAIN, ETCD_ERROR_OTHER, "the server says: %s", words);
+}
+
+void etcd_error_explain_denied(struct stile_error *err, const char *prefix)
+{
+    error_set(err, STILE_REFUSED, ETCD_ERROR_DENIED,
+              "the roles of this user do not allow it: `etcdctl role grant-permission ROLE "
+              "--prefix=true readwrite $'%.300s\\x01stile/'` does",
+              prefix);
 }
 
 bool etcd_error_is_temporary(const struct stile_error *err)

@@ -98,8 +98,10 @@ void etcd_txn_if_created(struct txn *txn, const struct key *key, int64_t revisio
 void etcd_txn_if_not_after(struct txn *txn, const struct key *key, int64_t revision);
 /* Created before this revision. */
 void etcd_txn_if_before(struct txn *txn, const struct key *key, int64_t revision);
+void etcd_txn_if_modified(struct txn *txn, const struct key *key, int64_t revision); /* 0: absent */
 void etcd_txn_if_leased(struct txn *txn, const struct key *key, int64_t lease);
-/* It exists, and its value is greater than this one, or less, byte by byte. */
+/* It exists, and its value is this one, or greater, or less, byte by byte. */
+void etcd_txn_if_value(struct txn *txn, const struct key *key, const char *value);
 void etcd_txn_if_value_above(struct txn *txn, const struct key *key, const char *value);
 void etcd_txn_if_value_below(struct txn *txn, const struct key *key, const char *value);
 void etcd_txn_if_none(struct txn *txn, const struct key *start, const struct key *end);
@@ -145,6 +147,10 @@ enum etcd_error {
 
 /* Of a call that has ended. OK: it succeeded. */
 enum stile_status etcd_error_explain(const struct h2_call *call, struct stile_error *err);
+
+/* Of a request for keys that begin with "<prefix>\1stile/": a role for the names of locks alone
+ * does not cover them. */
+void etcd_error_explain_denied(struct stile_error *err, const char *prefix);
 
 /* A repetition may succeed: no server was there, no answer came, or memory was short. */
 bool etcd_error_is_temporary(const struct stile_error *err);

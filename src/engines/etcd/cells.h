@@ -1,0 +1,37 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests to the cells: what cells.c and cell_list.c share. */
+#ifndef STILE_ETCD_CELLS_H
+#define STILE_ETCD_CELLS_H
+
+#include "engines/etcd/etcd.h"
+
+/* A cell as it was found in the server. */
+struct cell_found {
+    uint64_t version;  /* 0: none */
+    const void *value; /* borrowed from the answer; NULL: none, or it was not asked for */
+    size_t size;
+    uint64_t token;
+    char issuer[STILE_ISSUER_MAX + 1];
+};
+
+/* From the values of a guard's keys; kv NULL: there is no such key. CORRUPT: something else has
+ * written it. */
+enum stile_status etcd_cell_token(struct cell_found *found, const Etcd__KeyValue *kv,
+                                  struct stile_error *err);
+enum stile_status etcd_cell_issuer(struct cell_found *found, const Etcd__KeyValue *kv,
+                                   struct stile_error *err);
+
+/* Of the value, the token and the issuer, asked for in this order from the n-th response on.
+ * UNCERTAIN: the answer has another form. */
+enum stile_status etcd_cell_find(struct cell_found *found, const Etcd__TxnResponse *answer,
+                                 size_t n, struct stile_error *err);
+
+/* Without its value, if it is NULL. */
+void etcd_cell_report(struct cell_request *request, const char *key,
+                      const struct cell_found *found);
+void etcd_cell_end(struct cell_request *request, const struct stile_error *err); /* NULL: OK */
+
+void etcd_cell_list(struct cell_request *request);
+
+#endif
