@@ -41,7 +41,8 @@ def everything_is_installed():
             for folder, _, names in os.walk(ROOT) for name in names}
     for path in ("bin/stile", "include/stile.h", "include/stile.hpp", "share/doc/stile/README.md",
                  "share/doc/stile/LICENSE", "share/doc/stile/guarantees.md",
-                 "share/doc/stile/examples/guard.cpp", "include/stile/jobs.h", "share/man/man1/stile.1",
+                 "share/doc/stile/examples/guard.cpp", "include/stile/file.h", "include/stile/jobs.h",
+                 "share/man/man1/stile.1",
                  "share/man/man3/stile.3", "share/bash-completion/completions/stile",
                  "share/zsh/site-functions/_stile", "share/fish/vendor_completions.d/stile.fish"):
         assert path in here, (path, sorted(here))
