@@ -99,6 +99,19 @@ void zk_path_of_history(char path[PATH_ROOM], const struct zk *zk, const char *n
     zk_path_of_own(path, zk, node);
 }
 
+unsigned zk_shard_of_cell(const char *key, size_t len)
+{
+    return (unsigned)fnv_add(FNV_START, key, len) & 0xff;
+}
+
+void zk_path_of_cell(char path[PATH_ROOM], const struct zk *zk, const char *key, size_t len)
+{
+    zk_path_of_own(path, zk, CELLS_NODE);
+    size_t n = strlen(path);
+    n += (size_t)sprintf(path + n, "/%02x/", zk_shard_of_cell(key, len));
+    encode(path + n, zk, key, len);
+}
+
 static bool decode(char *out, const char *text)
 {
     for (; *text; text++) {

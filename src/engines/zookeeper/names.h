@@ -23,7 +23,11 @@ void zk_path_of_name(char path[PATH_ROOM], const struct zk *zk, const char *name
 void zk_path_of_own(char path[PATH_ROOM], const struct zk *zk, const char *node);
 /* The node that holds the record of the name's last holder, together with those of other names. */
 void zk_path_of_history(char path[PATH_ROOM], const struct zk *zk, const char *name, size_t len);
-/* The name that a child of the base stands for; false: stile stores no name this way. */
+/* Cells are spread over 256 nodes, so that no listing becomes too long for other clients. */
+#define CELLS_NODE "cells"
+unsigned zk_shard_of_cell(const char *key, size_t len);
+void zk_path_of_cell(char path[PATH_ROOM], const struct zk *zk, const char *key, size_t len);
+/* The name or key that a node stands for; false: stile stores none this way. */
 bool zk_name_of_child(char name[PATH_ROOM], const struct zk *zk, const char *child);
 /* The start of a claim's node: the server appends ten digits. */
 void zk_path_of_claim(char path[PATH_ROOM], const struct zk *zk, const struct claim *claim,

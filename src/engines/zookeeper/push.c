@@ -1,10 +1,11 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Changes of a name, reported to core.
+/* Changes of a name or a cell, reported to core.
  *
- * A watch on the children of the name's node; while there is no such node, on its creation. It
- * fires once, and is set again before the change is reported: requests are executed in order, so a
- * show that follows sees everything that the new watch does not report. */
+ * A watch on the children of the name's node; while there is no such node, on its creation. For a
+ * cell, a watch on its node, whether it exists or not. It fires once, and is set again before the
+ * change is reported: requests are executed in order, so a read that follows sees everything that
+ * the new watch does not report. */
 #include <stdlib.h>
 
 #include "engines/zookeeper/zookeeper.h"
@@ -16,11 +17,10 @@ struct subscription {
     struct query *query;
     struct subscription *next, **link; /* of zk->subscriptions */
     struct node_watch *watch;
-    struct timer timer; /* a server could not be asked */
+    void (*set)(struct subscription *sub); /* sets the watch */
+    struct timer timer;                    /* a server could not be asked */
     char path[PATH_ROOM];
 };
-
-static void watch_children(struct subscription *sub);
 
 static struct subscription *subscription_of(struct requester *requester)
 {
@@ -70,11 +70,18 @@ static void watch_failed(struct subscription *sub, int rc)
     query->engine->events->done(query, &err);
 }
 
+static void set_watch(struct subscription *sub)
+{
+    zk_requester_forget(&sub->requester);
+    loop_disarm(sub->query->engine->loop, &sub->timer);
+    sub->set(sub);
+}
+
 static void on_fired(struct requester *requester, int type)
 {
     struct subscription *sub = subscription_of(requester);
     (void)type;
-    watch_children(sub);
+    set_watch(sub);
     report_change(sub);
 }
 
@@ -86,7 +93,7 @@ static void on_creation_watched(struct requester *requester, const struct reply 
         return;
     }
     if (reply->rc == ZOK)
-        watch_children(sub);
+        set_watch(sub);
     report_change(sub); /* the last show may have seen nodes that have gone since */
 }
 
@@ -106,17 +113,29 @@ static void on_children_watched(struct requester *requester, const struct reply 
 static void watch_children(struct subscription *sub)
 {
     struct session *session = session_of_subscription(sub);
-    zk_requester_forget(&sub->requester);
-    loop_disarm(sub->query->engine->loop, &sub->timer);
     if (!zk_watch_add(&sub->watch, session, 'c', sub->path, &sub->requester, on_fired) ||
         !zk_request_children(session, &sub->requester, sub->path, sub->watch, on_children_watched))
+        try_later(sub);
+}
+
+static void on_cell_watched(struct requester *requester, const struct reply *reply)
+{
+    if (reply->rc != ZOK && reply->rc != ZNONODE)
+        watch_failed(subscription_of(requester), reply->rc);
+}
+
+static void watch_cell(struct subscription *sub)
+{
+    struct session *session = session_of_subscription(sub);
+    if (!zk_watch_add(&sub->watch, session, 'e', sub->path, &sub->requester, on_fired) ||
+        !zk_request_exists(session, &sub->requester, sub->path, sub->watch, on_cell_watched))
         try_later(sub);
 }
 
 static void on_try_again(struct timer *timer)
 {
     struct subscription *sub = container_of(timer, struct subscription, timer);
-    watch_children(sub);
+    set_watch(sub);
     report_change(sub);
 }
 
@@ -125,12 +144,13 @@ void zk_push_session_ended(struct session *session)
 {
     struct subscription *sub = session->zk->main == session ? session->zk->subscriptions : NULL;
     for (; sub; sub = sub->next) {
-        watch_children(sub);
+        set_watch(sub);
         report_change(sub);
     }
 }
 
-void zk_push_watch(struct engine *engine, struct query *query)
+/* NULL: out of memory, and the query has ended. */
+static struct subscription *subscribe(struct engine *engine, struct query *query)
 {
     struct zk *zk = zk_of(engine);
     struct stile_error err;
@@ -139,7 +159,7 @@ void zk_push_watch(struct engine *engine, struct query *query)
         free(sub);
         error_set(&err, STILE_NOMEM, 0, "out of memory");
         engine->events->done(query, &err);
-        return;
+        return NULL;
     }
     sub->query = query;
     sub->timer.fn = on_try_again;
@@ -149,8 +169,27 @@ void zk_push_watch(struct engine *engine, struct query *query)
         sub->next->link = &sub->next;
     zk->subscriptions = sub;
     query->state = sub;
-    zk_path_of_name(sub->path, zk, query->name, query->name_len);
-    watch_children(sub);
+    return sub;
+}
+
+void zk_push_watch(struct engine *engine, struct query *query)
+{
+    struct subscription *sub = subscribe(engine, query);
+    if (!sub)
+        return;
+    sub->set = watch_children;
+    zk_path_of_name(sub->path, zk_of(engine), query->name, query->name_len);
+    set_watch(sub);
+}
+
+void zk_push_watch_cell(struct engine *engine, struct query *query)
+{
+    struct subscription *sub = subscribe(engine, query);
+    if (!sub)
+        return;
+    sub->set = watch_cell;
+    zk_path_of_cell(sub->path, zk_of(engine), query->name, query->name_len);
+    set_watch(sub);
 }
 
 void zk_push_unwatch(struct engine *engine, struct query *query)

@@ -67,68 +67,6 @@ static struct loop *loop_of(const struct session *session)
     return session->zk->engine.loop;
 }
 
-/* ---- errors ---- */
-
-/* ZTHROTTLEDOP: the server was overloaded and did not execute the request. */
-bool zk_error_is_transient(int rc)
-{
-    return rc == ZCONNECTIONLOSS || rc == ZOPERATIONTIMEOUT || rc == ZSESSIONEXPIRED ||
-           rc == ZSESSIONMOVED || rc == ZTHROTTLEDOP;
-}
-
-static const char *code_text(int rc)
-{
-    static const struct {
-        int rc;
-        const char *text;
-    } texts[] = {{ZCONNECTIONLOSS, "connection loss"},
-                 {ZOPERATIONTIMEOUT, "no answer in time"},
-                 {ZSESSIONEXPIRED, "session expired"},
-                 {ZSESSIONMOVED, "session moved"},
-                 {ZTHROTTLEDOP, "throttled"},
-                 {ZUNIMPLEMENTED, "unimplemented"},
-                 {ZNONODE, "no node"},
-                 {ZNOAUTH, "not authenticated"},
-                 {ZBADVERSION, "bad version"},
-                 {ZNOCHILDRENFOREPHEMERALS, "ephemeral nodes have no children"},
-                 {ZNODEEXISTS, "node exists"},
-                 {ZINVALIDACL, "invalid ACL"},
-                 {ZAUTHFAILED, "authentication failed"},
-                 {ZQUOTAEXCEEDED, "quota exceeded"}};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        if (texts[i].rc == rc)
-            return texts[i].text;
-    }
-    return "an error";
-}
-
-static const char *code_advice(int rc)
-{
-    if (rc == ZNOAUTH)
-        return ": the node's ACL denies access; give user and password in the URL";
-    if (rc == ZAUTHFAILED)
-        return ": it accepts no digest users; give none in the URL, or check its authProvider "
-               "settings";
-    if (rc == ZNOCHILDRENFOREPHEMERALS)
-        return ": an ephemeral node exists where the locks should be";
-    if (rc == ZUNIMPLEMENTED)
-        return ": 3.5 or newer is needed";
-    return "";
-}
-
-enum stile_status zk_error_set(struct stile_error *err, int rc, bool maybe)
-{
-    if (zk_error_is_transient(rc))
-        return error_set(err, maybe ? STILE_UNCERTAIN : STILE_UNREACHABLE, rc,
-                         "no ZooKeeper server answers, or none has a leader (%s); stile doctor "
-                         "checks each of them",
-                         code_text(rc));
-    if (rc == ZNOMEMORY)
-        return error_set(err, STILE_NOMEM, rc, "out of memory");
-    return error_set(err, STILE_REFUSED, rc, "the server reports: %s (%d)%s", code_text(rc), rc,
-                     code_advice(rc));
-}
-
 /* ---- requesters ---- */
 
 static void request_join(struct request *request, struct requester *requester)
@@ -231,16 +169,17 @@ static void read_children(struct jute_reader *reader, struct reply *reply, struc
     read_stat(reader, reply, parts);
 }
 
-/* The results of a multi; its first error is the error of the whole. */
+/* The results of a multi of deletes and sets; its first error is the error of the whole. */
 static void read_multi(struct jute_reader *reader, struct reply *reply, struct parts *parts)
 {
     bool done = false;
-    (void)parts;
     while (!reader->bad && !done) {
         int32_t type = zk_jute_read_int(reader);
         done = zk_jute_read_bool(reader);
         (void)zk_jute_read_int(reader);
         int32_t code = !done && type == -1 ? zk_jute_read_int(reader) : ZOK;
+        if (!done && type == JUTE_SET_DATA)
+            read_stat(reader, reply, parts);
         if (code && (reply->rc == ZOK || reply->rc == ZRUNTIMEINCONSISTENCY))
             reply->rc = code;
     }
@@ -403,16 +342,32 @@ static void write_acl(struct jute_writer *writer, const struct zk *zk)
     zk_jute_write_string(writer, zk->credentials ? "" : "anyone");
 }
 
-bool zk_request_create(struct session *session, struct requester *requester, const char *path,
-                       int mode, const char *data, reply_fn *fn)
+static void write_data(struct jute_writer *writer, const struct node_data *data)
+{
+    zk_jute_write_int(writer, data->head ? (int32_t)(data->head_len + data->body_len) : -1);
+    if (data->head_len > 0)
+        zk_jute_write_record(writer, data->head, data->head_len);
+    if (data->body_len > 0)
+        zk_jute_write_record(writer, data->body, data->body_len);
+}
+
+bool zk_request_create_node(struct session *session, struct requester *requester, const char *path,
+                            int mode, const struct node_data *data, reply_fn *fn)
 {
     struct jute_writer *writer =
         begin(session, mode == JUTE_CONTAINER ? JUTE_CREATE_CONTAINER : JUTE_CREATE);
     zk_jute_write_string(writer, path);
-    zk_jute_write_bytes(writer, data, data ? strlen(data) : 0);
+    write_data(writer, data);
     write_acl(writer, session->zk);
     zk_jute_write_int(writer, mode);
     return send_to_leader(session, requester, fn, read_created);
+}
+
+bool zk_request_create(struct session *session, struct requester *requester, const char *path,
+                       int mode, const char *data, reply_fn *fn)
+{
+    struct node_data bytes = {.head = data, .head_len = data ? strlen(data) : 0};
+    return zk_request_create_node(session, requester, path, mode, &bytes, fn);
 }
 
 static struct request *new_delete(struct session *session, struct requester *requester,
@@ -436,14 +391,48 @@ bool zk_request_delete(struct session *session, struct requester *requester, con
     return request != NULL;
 }
 
+static void write_set(struct jute_writer *writer, const char *path, const struct node_data *data,
+                      int version)
+{
+    zk_jute_write_string(writer, path);
+    write_data(writer, data);
+    zk_jute_write_int(writer, version);
+}
+
+static void write_operation(struct jute_writer *writer, int32_t type, bool done)
+{
+    zk_jute_write_int(writer, type);
+    zk_jute_write_bool(writer, done);
+    zk_jute_write_int(writer, -1);
+}
+
+/* Twice in one transaction: no client ever sees the version in between. */
+static bool set_past_any_version(struct session *session, struct requester *requester,
+                                 const char *path, const struct node_data *data, reply_fn *fn)
+{
+    struct jute_writer *writer = begin(session, JUTE_MULTI);
+    write_operation(writer, JUTE_SET_DATA, false);
+    write_set(writer, path, data, ANY_VERSION - 1);
+    write_operation(writer, JUTE_SET_DATA, false);
+    write_set(writer, path, data, ANY_VERSION);
+    write_operation(writer, -1, true);
+    return send_to_leader(session, requester, fn, read_multi);
+}
+
+bool zk_request_set_node(struct session *session, struct requester *requester, const char *path,
+                         const struct node_data *data, int version, reply_fn *fn)
+{
+    if (version == ANY_VERSION - 1)
+        return set_past_any_version(session, requester, path, data, fn);
+    write_set(begin(session, JUTE_SET_DATA), path, data, version);
+    return send_to_leader(session, requester, fn, read_stat);
+}
+
 bool zk_request_set(struct session *session, struct requester *requester, const char *path,
                     const char *data, int version, reply_fn *fn)
 {
-    struct jute_writer *writer = begin(session, JUTE_SET_DATA);
-    zk_jute_write_string(writer, path);
-    zk_jute_write_bytes(writer, data, strlen(data));
-    zk_jute_write_int(writer, version);
-    return send_to_leader(session, requester, fn, read_stat);
+    struct node_data bytes = {.head = data, .head_len = strlen(data)};
+    return zk_request_set_node(session, requester, path, &bytes, version, fn);
 }
 
 bool zk_request_sync(struct session *session, struct requester *requester, const char *path,
@@ -493,13 +482,6 @@ bool zk_request_children(struct session *session, struct requester *requester, c
 }
 
 /* ---- batches of deletes ---- */
-
-static void write_operation(struct jute_writer *writer, int32_t type, bool done)
-{
-    zk_jute_write_int(writer, type);
-    zk_jute_write_bool(writer, done);
-    zk_jute_write_int(writer, -1);
-}
 
 /* False: out of memory. */
 static bool send_multi(struct batch *batch)

@@ -8,7 +8,7 @@
 
 struct session;
 
-/* ---- errors ---- */
+/* ---- errors (errors.c) ---- */
 
 /* The server's codes, under the names that all clients give them, and one of our own. */
 enum zk_code {
@@ -109,6 +109,23 @@ bool zk_request_delete_batched(struct session *session, struct requester *reques
                                const char *path, reply_fn *fn);
 bool zk_request_set(struct session *session, struct requester *requester, const char *path,
                     const char *data, int version, reply_fn *fn);
+
+/* What a node holds: the head, and the body behind it. No head: nothing. */
+struct node_data {
+    const void *head;
+    size_t head_len;
+    const void *body;
+    size_t body_len;
+};
+
+bool zk_request_create_node(struct session *session, struct requester *requester, const char *path,
+                            int mode, const struct node_data *data, reply_fn *fn);
+/* A node's version is an int, which overflows, and this one stands for any. So a node never stays
+ * at it: the write before it is made twice, in one transaction. */
+#define ANY_VERSION (-1)
+bool zk_request_set_node(struct session *session, struct requester *requester, const char *path,
+                         const struct node_data *data, int version, reply_fn *fn);
+
 bool zk_request_sync(struct session *session, struct requester *requester, const char *path,
                      reply_fn *fn);
 /* watch may be NULL. */

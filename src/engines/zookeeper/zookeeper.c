@@ -17,12 +17,13 @@
  *     which the leader takes part renew it.
  *
  *     jute.c, connection.c              the encoding, and one connection
- *     requests.c                        requests, replies and watches of a session
+ *     requests.c, errors.c              requests, replies and watches of a session
  *     session.c, liveness.c             sessions, and which replies prove that they are alive
  *     names.c                           names as nodes, dialects, hold records
  *     claims.c, queue.c, release.c      the life of a claim
  *     inspect.c, push.c                 list, show, break; watch
  *     history.c, marks.c                records of last holders, marks of broken locks
+ *     cells.c, cell_read.c, cell_form.c cells and guards
  *     doctor_probe.c, doctor_rules.c    the conditions of what caps promises
  */
 #include "engines/zookeeper/zookeeper.h"
@@ -32,6 +33,7 @@
 #include <string.h>
 
 #include "base/url.h"
+#include "engines/zookeeper/cells.h"
 #include "engines/zookeeper/claims.h"
 #include "engines/zookeeper/history.h"
 #include "io/tls.h"
@@ -196,6 +198,7 @@ static void dispose(struct zk *zk)
     struct loop *loop = zk->engine.loop;
     end_opening(zk);
     zk_release_close(zk);
+    zk_cells_close(zk);
     doctor_visits_drop(&zk->visits);
     for (struct session *session = zk->sessions; session; session = session->next) {
         while (session->claims)
@@ -394,6 +397,12 @@ static const struct engine_push push = {
     .unwatch = zk_push_unwatch,
 };
 
+static const struct engine_cells cells = {
+    .run = zk_cells_run,
+    .watch = zk_push_watch_cell,
+    .unwatch = zk_push_unwatch,
+};
+
 static const struct engine_history history = {
     .record = zk_history_record,
 };
@@ -415,6 +424,7 @@ const struct engine_class zk_class = {
             .token = true,
             .hold_at_least = true,
             .lock_delay = true,
+            .cells = true,
             .token_is = "the transaction that created the holder's node (czxid)",
             .survives = "a holder's crash: free after its session; a server's crash: everything, "
                         "while more than half of the servers are up",
@@ -435,6 +445,7 @@ const struct engine_class zk_class = {
     .break_ = zk_inspect_break,
     .cancel = zk_inspect_cancel,
     .push = &push,
+    .cells = &cells,
     .admin = &admin,
     .history = &history,
 };

@@ -57,7 +57,9 @@ struct zk {
     struct removal *removals;           /* of hold records (release.c) */
     struct stile_error session_error;   /* why an examination has no session */
     struct doctor_visit *visits;        /* doctor_probe.c */
-    struct subscription *subscriptions; /* to changes of names (push.c) */
+    struct subscription *subscriptions; /* to changes of names and cells (push.c) */
+    struct cell_work *cell_work;        /* requests to cells under way (cell_read.c) */
+    struct cell_lane *cell_lanes;       /* cells.c; NULL: no cell was used yet */
 };
 
 static inline struct zk *zk_of(struct engine *engine)
@@ -80,6 +82,7 @@ void zk_inspect_cancel(struct engine *engine, struct query *query);
 /* ---- push.c ---- */
 
 void zk_push_watch(struct engine *engine, struct query *query);
+void zk_push_watch_cell(struct engine *engine, struct query *query);
 void zk_push_unwatch(struct engine *engine, struct query *query);
 void zk_push_session_ended(struct session *session);
 
