@@ -154,7 +154,7 @@ static void put_info(struct out *out, unsigned node)
 /* What scripts answer, of the forms that some script has. */
 static void put_script(struct out *out)
 {
-    switch (pick(9)) {
+    switch (pick(11)) {
     case 0:
         put(out, ":1\r\n");
         break;
@@ -189,6 +189,13 @@ static void put_script(struct out *out)
         put(out, "*%u\r\n", 3 + pick(8));
         for (unsigned i = 0; i < 11; i++)
             put_any(out, 3);
+        break;
+    case 8:
+        put(out, "*1\r\n"); /* cells, listed */
+        __attribute__((fallthrough));
+    case 9:
+        put(out, "*5\r\n:%u\r\n$1\r\n5\r\n:7\r\n$3\r\na:b\r\n", pick(5));
+        put_any(out, 2);
         break;
     default:
         put(out, ":0\r\n");
@@ -427,6 +434,35 @@ static void lock(struct stile_client *client, unsigned how)
     stile_lock_free(one);
 }
 
+static int ignore_cell(const struct stile_cell *one, void *data)
+{
+    (void)data;
+    MUST(one->key && one->issuer);
+    return 0;
+}
+
+static void use_cell(struct stile_client *client, unsigned how)
+{
+    struct stile_cell *one;
+    switch (how % 5) {
+    case 0:
+        if (!stile_cell_get(&one, client, "x", NULL))
+            stile_cell_free(one);
+        break;
+    case 1:
+        stile_cell_put(NULL, client, "x", "value", 5, STILE_CELL_OPTIONS(.token = 5), NULL);
+        break;
+    case 2:
+        stile_cell_list(client, how % 2 ? "" : "{x", ignore_cell, NULL, NULL);
+        break;
+    case 3:
+        stile_cell_watch(client, "x", 50, ignore_cell, NULL, NULL);
+        break;
+    default:
+        stile_guard_raise(client, "x", 5, STILE_GUARD_OPTIONS(.issuer = "a:b"), NULL);
+    }
+}
+
 static void use(struct stile_client *client, unsigned what)
 {
     switch (what % 8) {
@@ -441,6 +477,9 @@ static void use(struct stile_client *client, unsigned what)
         break;
     case 3:
         stile_watch(client, "x", 50, ignore_info, NULL, NULL);
+        break;
+    case 4:
+        use_cell(client, what / 8);
         break;
     default:
         lock(client, what / 8);

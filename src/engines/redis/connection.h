@@ -128,7 +128,7 @@ void redis_conn_forked(struct conn *conn); /* in a child: closes the fd and noth
 
 /* ---- inside of it, for connection.c and its tests ---- */
 
-#define CONN_KNOWN_MAX 16
+#define CONN_KNOWN_MAX 24
 
 struct conn_channel {
     struct conn_channel *next;

@@ -82,28 +82,34 @@ static char *add(char *at, const char *bytes, size_t n)
     return at + n;
 }
 
-/* A key that belongs to K begins with a brace, which K does only if its prefix does, and lives
- * in K's slot: {K}:fence, or with the tag that K has itself, {tag}K:fence. Where K has no tag, but
- * a brace that would end one early, a tag is made for K's slot. */
-char *redis_keys_of_name(struct conn_arg *args, char *room, const char *const *suffixes, size_t n,
-                         const char *prefix, const char *name, size_t name_len)
+/* Text that lives in K's slot: {K}, or with the tag that K has itself, {tag}K. Where K has no tag,
+ * but a brace that would end one early, a tag is made for K's slot. */
+static char *add_in_slot(char *at, const char *key, size_t len)
 {
-    size_t prefix_len = strlen(prefix), len = prefix_len + name_len;
-    const char *key = room, *tag;
     char made[SLOT_TEXT + 2] = {'{', '?', '?', '?', '}'};
-    char *at = add(add(room, prefix, prefix_len), name, name_len);
+    const char *tag;
     size_t tag_len = slot_tag(&tag, key, len);
     if (!tag_len && memchr(key, '}', len)) {
         redis_slot_text(made + 1, redis_slot_of(key, len));
         tag = made;
         tag_len = sizeof made;
     }
+    at = tag_len ? add(at, tag, tag_len) : add(at, "{", 1);
+    at = add(at, key, len);
+    return tag_len ? at : add(at, "}", 1);
+}
+
+/* A key that belongs to K begins with a brace, which K does only if its prefix does. */
+char *redis_keys_of_name(struct conn_arg *args, char *room, const char *const *suffixes, size_t n,
+                         const char *prefix, const char *name, size_t name_len)
+{
+    size_t prefix_len = strlen(prefix), len = prefix_len + name_len;
+    const char *key = room;
+    char *at = add(add(room, prefix, prefix_len), name, name_len);
     args[0] = (struct conn_arg){key, len};
     for (size_t i = 1; i < n; i++) {
         char *start = at;
-        at = tag_len ? add(at, tag, tag_len) : add(at, "{", 1);
-        at = add(at, key, len);
-        at = tag_len ? at : add(at, "}", 1);
+        at = add_in_slot(at, key, len);
         at = add(at, suffixes[i], strlen(suffixes[i]));
         args[i] = (struct conn_arg){start, (size_t)(at - start)};
     }
@@ -113,6 +119,35 @@ char *redis_keys_of_name(struct conn_arg *args, char *room, const char *const *s
 bool redis_key_is_derived(const char *key, size_t len)
 {
     return memchr(key, KEY_MARK[0], len) != NULL;
+}
+
+/* ---- the keys of a resource ---- */
+
+char *redis_key_of_resource(struct conn_arg *arg, char *at, const char *stem, const char *name,
+                            size_t len)
+{
+    char *end = add_in_slot(stpcpy(at, stem), name, len);
+    *arg = (struct conn_arg){at, (size_t)(end - at)};
+    return end;
+}
+
+/* Anybody may have written the key: a name that would get another one is none. */
+const char *redis_resource_of_key(size_t *len, const char *stem, const char *key, size_t key_len)
+{
+    const char *end = key + key_len, *tag = key + strlen(stem) + 1;
+    if (key_len > RESOURCE_ROOM || tag >= end || memcmp(key, stem, strlen(stem)) != 0)
+        return NULL;
+    const char *close = memchr(tag, '}', (size_t)(end - tag));
+    if (!close)
+        return NULL;
+    const char *name = close + 1 == end ? tag : close + 1;
+    *len = (size_t)((name == tag ? close : end) - name);
+    if (*len > STILE_NAME_MAX)
+        return NULL;
+    char again[RESOURCE_ROOM];
+    struct conn_arg arg;
+    redis_key_of_resource(&arg, again, stem, name, *len);
+    return arg.len == key_len && memcmp(again, key, key_len) == 0 ? name : NULL;
 }
 
 /* ---- the arguments of scripts ---- */

@@ -10,6 +10,7 @@
 
 #include "engines/redis/connection.h"
 #include "engines/redis/identity.h"
+#include "stile.h"
 
 /* Ends the part of a key that names a lock. */
 #define KEY_MARK "\x1f"
@@ -26,6 +27,18 @@ char *redis_keys_of_name(struct conn_arg *args, char *room, const char *const *s
                          const char *prefix, const char *name, size_t name_len);
 /* Whether this key belongs to a lock, of any prefix, without being its own key. */
 bool redis_key_is_derived(const char *key, size_t len);
+
+/* The keys of a resource, in the slot of a data key with its name, as guard/lib/names.lua names
+ * them: stile:guard:{name}, stile:cell:{name}. No prefix of locks: users' own scripts name them,
+ * too. */
+#define GUARD_STEM    "stile:guard:"
+#define CELL_STEM     "stile:cell:"
+#define RESOURCE_ROOM (2 * STILE_NAME_MAX + 32)
+/* Returns where it stopped writing. */
+char *redis_key_of_resource(struct conn_arg *arg, char *at, const char *stem, const char *name,
+                            size_t len);
+/* The name in such a key, or NULL. */
+const char *redis_resource_of_key(size_t *len, const char *stem, const char *key, size_t key_len);
 
 /* The slots of a Redis Cluster: which one a key is in, and text that puts other keys into it. */
 

@@ -19,6 +19,7 @@
  *     topology.c, sentinel.c          the servers, and which of them has a name
  *     keys.c, identity.c, address.c   keys, owner values, the URL
  *     inspect.c                       list, show, watch, break
+ *     cells.c                         values with a version and a guard
  *     doctor_probe.c, doctor_rules.c  is this server fit for locks?
  */
 #include <stdio.h>
@@ -190,6 +191,7 @@ static void dispose(struct redis *redis)
 {
     end_opening(redis);
     doctor_visits_drop(&redis->visits);
+    redis_cells_close(redis);
     redis_identity_free(redis);
     redis_sentinel_free(redis->sentinel);
     redis_cluster_free(redis->cluster);
@@ -545,6 +547,7 @@ const struct engine_class redis_class = {
             .lock_delay = true,
             .detached = true,
             .restores = true,
+            .cells = true,
             .token_is =
                 "a counter that all names share, incremented in the same script as the grant",
             .survives =
@@ -568,6 +571,7 @@ const struct engine_class redis_class = {
     .break_ = redis_inspect_break,
     .cancel = redis_inspect_cancel,
     .detached = &detached,
+    .cells = &redis_cells,
     .admin = &admin,
     .history = &history,
 };

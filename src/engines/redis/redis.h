@@ -110,6 +110,7 @@ struct redis {
     struct leased_claims claims;
     struct link_leases leases; /* of these claims */
     size_t coming_first;       /* of these claims: the waiting and the requested, see claims.c */
+    struct cell_listing *listings; /* of cells, under way */
 };
 
 static inline struct redis *redis_of(struct engine *engine)
@@ -262,6 +263,11 @@ void redis_inspect_show(struct engine *engine, struct query *query);
 void redis_inspect_break(struct engine *engine, struct query *query);
 void redis_inspect_record(struct engine *engine, struct query *query);
 void redis_inspect_cancel(struct engine *engine, struct query *query);
+
+/* ---- cells.c ---- */
+
+extern const struct engine_cells redis_cells;
+void redis_cells_close(struct redis *redis); /* no request is answered any longer */
 
 /* ---- doctor_rules.c ---- */
 

@@ -53,6 +53,10 @@ extern const struct lua redis_script_show;
 extern const struct lua redis_script_break;
 extern const struct lua redis_script_check;
 extern const struct lua redis_script_history;
+extern const struct lua redis_script_cell_get;
+extern const struct lua redis_script_cell_list;
+extern const struct lua redis_script_cell_put;
+extern const struct lua redis_script_cell_guard;
 extern const struct lua redis_script_doctor_lease;
 extern const struct lua redis_script_doctor_rights;
 

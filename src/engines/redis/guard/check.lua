@@ -8,6 +8,7 @@
 -- Safe to repeat: it changes nothing.
 -- flags: no-writes
 -- include: lib/names.lua
+-- include: lib/verdict.lua
 -- include: lib/rule.lua
 local bad = misuse(keys, args, 2)
 if bad then return bad end

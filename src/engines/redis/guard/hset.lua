@@ -7,6 +7,7 @@
 -- Returns the number of new fields.
 -- Safe to repeat, unless the token is strict.
 -- include: lib/names.lua
+-- include: lib/verdict.lua
 -- include: lib/rule.lua
 local bad = misuse(keys, args, 4)
 if bad then return bad end

@@ -9,6 +9,7 @@
 -- Safe to repeat, unless the token is strict.
 -- flags: allow-oom
 -- include: lib/names.lua
+-- include: lib/verdict.lua
 -- include: lib/rule.lua
 local bad = misuse(keys, args, 2)
 if bad then return bad end

@@ -9,6 +9,7 @@
 -- Safe to repeat.
 -- flags: allow-oom
 -- include: lib/names.lua
+-- include: lib/verdict.lua
 -- include: lib/rule.lua
 local token, issuer = args[1], args[2]
 local bad = misuse(keys, args, 2)

@@ -13,6 +13,7 @@
 -- key. A command that would fail is refused, with the whole list: one for another type of key, for
 -- instance.
 -- include: lib/names.lua
+-- include: lib/verdict.lua
 -- include: lib/rule.lua
 -- include: lib/set_options.lua
 -- include: lib/commands.lua

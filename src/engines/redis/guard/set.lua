@@ -14,6 +14,7 @@ if seen[1] == args[1] and (args[2] == '' or args[2] == seen[2]) and #args == 3 a
   return redis.pcall('SET', keys[2], args[3])
 end
 -- include: lib/names.lua
+-- include: lib/verdict.lua
 -- include: lib/rule.lua
 -- include: lib/set_options.lua
 local bad = misuse(keys, args, 3)

@@ -7,6 +7,7 @@
 -- Safe to repeat: it changes nothing.
 -- flags: no-writes
 -- include: lib/names.lua
+-- include: lib/verdict.lua
 -- include: lib/rule.lua
 local bad = misuse(keys, {'', ''}, 2)
 if bad then return bad end

@@ -1,16 +1,10 @@
 -- SPDX-FileCopyrightText: the stile authors
 -- SPDX-License-Identifier: Apache-2.0
--- rule.lua: which token passes. Needs names.lua.
---
--- Tokens are compared as decimal texts: a Lua number is exact up to 2^53 only.
+-- rule.lua: what every function checks first, and what it remembers. Needs names.lua, verdict.lua.
 local TOKEN_MAX = '9223372036854775807'
 local ISSUER_MAX = 600
 -- Lua passes no more than about 8,000 words to a command.
 local WORDS_MAX = 7000
-
-local function is_less(a, b)
-  return #a < #b or #a == #b and a < b
-end
 
 local function is_token(text)
   return string.find(text, '^[1-9]%d*$') and not is_less(TOKEN_MAX, text)
@@ -63,11 +57,11 @@ local function judge(keys, args, seen)
   token = token or args[1]
   if not is_token(token) then return nil, bad_token() end
   local highest, from = seen[1] or '0', seen[2] or ''
-  if issuer ~= '' and from ~= '' and issuer ~= from then
+  local refused = verdict(token, issuer, strict, highest, from)
+  if refused == 'FOREIGN' then
     return nil, redis.error_reply('FOREIGN token of ' .. issuer .. ' for ' .. name ..
       ', whose tokens come from ' .. from)
-  end
-  if is_less(token, highest) or strict and token == highest then
+  elseif refused then
     return nil, redis.error_reply('STALE stale token ' .. token .. ' for ' .. name ..
       ': the highest seen is ' .. highest)
   end

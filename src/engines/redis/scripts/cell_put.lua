@@ -1,0 +1,42 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
+-- cell_put.lua: put a value into a cell, if its guard and its version allow it.
+--
+-- KEYS  1 guard  2 cell
+-- ARGV  1 value  2 token ('0': none)  3 issuer ('': not given)  4 strict (1)
+--       5 the version that it must have ('0': there must be none; '': any)
+-- Returns {0, version, token, issuer} as they are now; refused {1 stale | 2 foreign | 3 conflict,
+-- version, token, issuer} as they were.
+-- Not safe to repeat without a version: the value could overwrite a later one.
+--
+-- The usual put has three calls and makes no function: each costs some per cent of a plain SET. SET
+-- comes first because it may fail.
+local call, guard, cell = redis.call, KEYS[1], KEYS[2]
+local token, issuer, wanted = ARGV[2], ARGV[3], ARGV[5]
+local seen = call('HMGET', guard, 'token', 'issuer', 'version')
+local highest, from, version = seen[1] or '0', seen[2] or '', seen[3]
+if not version and call('EXISTS', cell) == 1 then version = '1' end
+local news = token ~= highest or issuer ~= '' and issuer ~= from
+if news or ARGV[4] == '1' then
+  -- include: ../guard/lib/verdict.lua
+  local refused = verdict(token, issuer, ARGV[4] == '1', highest, from)
+  if refused then
+    local there = call('EXISTS', cell) == 1 and version or '0'
+    return {refused == 'STALE' and 1 or 2, there, highest, from}
+  end
+end
+local done
+if wanted == '' then
+  done = call('SET', cell, ARGV[1])
+elseif wanted == '0' then
+  done = call('SET', cell, ARGV[1], 'NX')
+else
+  done = wanted == version and call('SET', cell, ARGV[1], 'XX')
+end
+if not done then
+  return {3, call('EXISTS', cell) == 1 and version or '0', highest, from}
+end
+if token ~= '0' and issuer ~= '' then from = issuer end
+if token ~= '0' and news then call('HSET', guard, 'token', token, 'issuer', from) end
+-- A value that was set by hand had version 1, which is not stored.
+return {0, call('HINCRBY', guard, 'version', version and not seen[3] and 2 or 1), token, from}
