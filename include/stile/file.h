@@ -84,6 +84,11 @@ STILE_API enum stile_status stile_file_raise(const char *path, uint64_t token,
                                              const struct stile_file_options *options,
                                              struct stile_error *err);
 
+/* The same answer, but nothing is remembered. Enough to stop early; never enough to protect. */
+STILE_API enum stile_status stile_file_check(const char *path, uint64_t token,
+                                             const struct stile_file_options *options,
+                                             struct stile_error *err);
+
 /* Removes the file if the token passes; OK if there is none. The guard stays. */
 STILE_API enum stile_status stile_file_remove(const char *path, uint64_t token,
                                               const struct stile_file_options *options,

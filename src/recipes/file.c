@@ -316,6 +316,21 @@ enum stile_status stile_file_raise(const char *path, uint64_t token,
     return status;
 }
 
+enum stile_status stile_file_check(const char *path, uint64_t token,
+                                   const struct stile_file_options *options,
+                                   struct stile_error *err)
+{
+    struct file_guard guard;
+    struct attempt attempt;
+    enum stile_status status = begin(&attempt, path, token, options, err);
+    if (!status)
+        status = file_guard_peek(&guard, &attempt.place, err);
+    if (!status)
+        status = judge(&attempt, &guard, err);
+    file_place_close(&attempt.place);
+    return status;
+}
+
 static enum stile_status unlink_file(const struct attempt *attempt, struct stile_error *err)
 {
     if (unlinkat(attempt->place.dir, attempt->place.name, 0) != 0 && errno != ENOENT)

@@ -84,6 +84,25 @@ static void a_raise_refuses_before_the_first_write(void **state)
     must_put("new", "first", 9);
 }
 
+static void a_check_remembers_nothing(void **state)
+{
+    uint64_t seen = 0;
+    (void)state;
+    assert_int_equal(stile_file_check("x", 9, NULL, NULL), STILE_OK);
+    assert_int_equal(entries("."), 0);
+    assert_int_equal(put_as("one", 5, "redis:a"), STILE_OK);
+    assert_int_equal(stile_file_check("x", 9, NULL, NULL), STILE_OK);
+    assert_int_equal(stile_file_check("x", 5, NULL, NULL), STILE_OK);
+    assert_int_equal(stile_file_check("x", 5, STILE_FILE_OPTIONS(.strict = true), NULL),
+                     STILE_STALE);
+    assert_int_equal(stile_file_check("x", 4, STILE_FILE_OPTIONS(.highest = &seen), NULL),
+                     STILE_STALE);
+    assert_int_equal(seen, 5);
+    assert_int_equal(stile_file_check("x", 9, STILE_FILE_OPTIONS(.issuer = "etcd:a"), NULL),
+                     STILE_FOREIGN);
+    assert_int_equal(highest("x"), 5);
+}
+
 static void a_removal_leaves_the_token(void **state)
 {
     (void)state;
@@ -669,6 +688,7 @@ int main(void)
         TEST(an_equal_token_passes_unless_strict),
         TEST(a_larger_token_is_remembered),
         TEST(a_raise_refuses_before_the_first_write),
+        TEST(a_check_remembers_nothing),
         TEST(a_removal_leaves_the_token),
         TEST(a_token_of_another_issuer_is_refused),
         TEST(an_issuer_is_recorded_with_a_token_that_passes),
