@@ -363,7 +363,7 @@ local function raise(request, record)
     dict:safe_set("R" .. resource, request.token .. flag)
 end
 
--- Under the lock. "again": the resource may be open now.
+-- Under the lock. "open": the request may try to pass.
 local function decide_alone(request)
     local refusal = compare(request)
     if refusal then
@@ -379,7 +379,7 @@ local function decide_alone(request)
         record = dict:get("R" .. request.resource)
     end
     local open_now = byte(record, -1) == byte(".") or settle(request.resource, request.token)
-    return open_now and "again" or "wait"
+    return open_now and "open" or "wait"
 end
 
 local function decide(request)
@@ -391,20 +391,21 @@ local function is_open(request)
         and dict:get("R" .. request.resource) == request.token .. "."
 end
 
-local function attempt(request)
-    if not own then
-        return "wait"
-    end
+-- "pass", "full", or nil if it is not open for this token.
+local function try_to_pass(request)
     local flight, problem = announce(request.resource, request.token)
-    if problem then
+    if not flight then
         return problem
-    elseif flight and is_open(request) then
+    elseif is_open(request) then
         held[request_address()] = flight
         return "pass"
-    elseif flight then
-        withdraw(flight)
     end
-    return decide(request)
+    withdraw(flight)
+end
+
+local function attempt(request)
+    local verdict = own and (try_to_pass(request) or decide(request)) or "wait"
+    return verdict == "open" and (try_to_pass(request) or "wait") or verdict
 end
 
 ---- Headers and answers ----
@@ -530,15 +531,13 @@ function M.enter(required)
     ngx.req.read_body()
     local deadline_ms, pause_s = nil, PAUSE_MIN_S
     local verdict = attempt(request)
-    while verdict == "again" or verdict == "wait" do
-        if verdict == "wait" then
-            deadline_ms = deadline_ms or now_ms() + settings.wait_ms
-            if now_ms() >= deadline_ms then
-                break
-            end
-            ngx.sleep(pause_s)
-            pause_s = math.min(2 * pause_s, PAUSE_MAX_S)
+    while verdict == "wait" do
+        deadline_ms = deadline_ms or now_ms() + settings.wait_ms
+        if now_ms() >= deadline_ms then
+            break
         end
+        ngx.sleep(pause_s)
+        pause_s = math.min(2 * pause_s, PAUSE_MAX_S)
         verdict = attempt(request)
     end
     if verdict ~= "pass" then

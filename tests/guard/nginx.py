@@ -28,7 +28,7 @@ def stale_tokens_are_refused(nginx, upstream):
     expect([token for what, token in upstream.events if what == "end"], ["33", "33", "34"])
 
 
-@guarded()
+@guarded(WAIT_MS="5000")
 def tokens_are_compared_as_numbers(nginx, _):
     """As decimals of any length, and never as doubles, which cannot tell these apart."""
     for token in 9, 10, 99, 100, TOKEN_MAX - 2, TOKEN_MAX - 1, TOKEN_MAX:
@@ -175,7 +175,7 @@ def a_client_that_is_killed_is_still_in_flight(nginx, upstream):
     client_leaves(nginx, upstream, reset=True)
 
 
-@guarded()
+@guarded(WAIT_MS="5000")
 def a_client_that_stops_within_its_body_is_not_in_flight(nginx, upstream):
     client = send_raw(nginx, 33, "half", length=9)
     nginx.ping()
