@@ -2,15 +2,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Why a lock needs a fence: a holder that was paused writes after its lease, and is refused.
  *
- * No lock can stop a write that is already on its way. The resource can: it stores the highest
- * token it has seen and refuses a smaller one. */
-#include <fcntl.h>
+ * No lock can stop a write that is already on its way. A guarded file can: beside it is the highest
+ * token it was written with, and a smaller one is refused. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <stile.h>
 
@@ -22,35 +19,34 @@ static void must(enum stile_status status, const struct stile_error *err)
     }
 }
 
-/* The resource: a file that starts with the highest token it was written with. flock() makes check
- * and write atomic, as a transaction would in a database. */
-static bool guarded_write(const char *path, uint64_t token, const char *text)
+/* Adds a line to the file. Check and write are one step, and durable when it returns. */
+static bool add_line(const char *path, const char *before, const char *line, uint64_t token)
 {
-    uint64_t highest = 0;
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    FILE *file = fd < 0 || flock(fd, LOCK_EX) ? NULL : fdopen(fd, "r+");
-    if (!file || (fscanf(file, "%" SCNu64, &highest) != 1 && !feof(file))) {
-        perror(path);
-        exit(1);
-    }
-    bool accepted = token >= highest; /* the same holder may write often */
-    if (accepted) {
-        rewind(file);
-        fprintf(file, "%" PRIu64 " %s\n", token, text);
-        accepted = fflush(file) == 0 && ftruncate(fd, ftell(file)) == 0;
-    }
-    fclose(file);
-    printf("token %" PRIu64 " writes \"%s\": %s\n", token, text, accepted ? "done" : "REFUSED");
-    return accepted;
+    char text[4096];
+    struct stile_error err;
+    int n = snprintf(text, sizeof text, "%s%s\n", before, line);
+    enum stile_status status = stile_file_replace(path, text, (size_t)n, token, NULL, &err);
+    if (status != STILE_STALE)
+        must(status, &err);
+    printf("token %" PRIu64 " adds \"%s\": %s\n", token, line, status ? "REFUSED" : "done");
+    return status == STILE_OK;
 }
 
-static uint64_t acquire(struct stile_lock **lock, struct stile_client *client)
+/* A new holder raises the guard before it reads: what it reads is then the last word of all earlier
+ * holders. */
+static uint64_t take(struct stile_lock **lock, struct stile_client *client, const char *path,
+                     char text[2048])
 {
     struct stile_error err;
     uint64_t token;
     must(stile_lock_new(lock, client, "ledger", NULL, &err), &err);
     must(stile_lock_acquire(*lock, 5000, &err), &err);
     must(stile_lock_token(*lock, &token), &(struct stile_error){.message = "no token"});
+    must(stile_file_raise(path, token, NULL, &err), &err);
+    FILE *file = fopen(path, "re");
+    text[file ? fread(text, 1, 2047, file) : 0] = '\0';
+    if (file)
+        fclose(file);
     return token;
 }
 
@@ -60,18 +56,20 @@ int main(int argc, char **argv)
     struct stile_client *here, *there;
     struct stile_lock *early, *late;
     struct stile_error err;
+    char read_early[2048], read_late[2048];
     must(stile_client_open(&here, NULL, NULL, &err), &err);
     must(stile_client_open(&there, NULL, NULL, &err), &err);
 
-    uint64_t first = acquire(&early, here);
-    bool fine = guarded_write(path, first, "opening balance");
+    uint64_t first = take(&early, here, path, read_early);
+    bool fine = add_line(path, read_early, "opening balance", first);
 
     /* The first holder is paused with its next write prepared. Its lock goes to another holder:
      * here by hand, in practice because the lease ran out. */
     must(stile_break(there, "ledger", first, &err), &err);
-    fine = guarded_write(path, acquire(&late, there), "100 paid in") && fine;
+    uint64_t second = take(&late, there, path, read_late);
+    fine = add_line(path, read_late, "100 paid in", second) && fine;
 
-    fine = !guarded_write(path, first, "overwritten") && fine; /* it runs again, too late */
+    fine = !add_line(path, read_early, "50 paid out", first) && fine; /* it runs again, too late */
     printf("its release says: %s\n", stile_status_name(stile_lock_release(early, NULL)));
     stile_client_close(there);
     stile_client_close(here);

@@ -47,7 +47,7 @@ def fenced_refuses_the_late_writer():
     same((code, err), (0, ""))
     same([line.split(": ")[-1] for line in out], ["done", "done", "REFUSED", "LOST"])
     with open(path, encoding="utf-8") as ledger:
-        assert ledger.read().endswith(" 100 paid in\n")
+        same(ledger.read(), "opening balance\n100 paid in\n")
 
 
 def fenced_counts_on():
