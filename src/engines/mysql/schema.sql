@@ -558,4 +558,4 @@ UNION ALL
 SELECT CONVERT(name USING utf8mb4), owner, host, pid, since, NULL, token, backend, command
 FROM stile_row_claim WHERE held AND IS_USED_LOCK(CONCAT('stile row ', backend)) <=> backend;
 
-INSERT IGNORE INTO stile_version VALUES (1), (2), (3), (4)
+INSERT IGNORE INTO stile_version VALUES (1), (2), (3), (4);

@@ -10,7 +10,7 @@
 #include "engines/mysql/my.h"
 #include "engines/mysql/statements.h"
 
-extern const char maria_schema[]; /* made from schema.sql */
+extern const char maria_schema[]; /* made from schema.sql and guard.sql */
 
 /* ---- sessions ---- */
 
@@ -159,9 +159,9 @@ const struct opening_step maria_opening_steps[] = {
 
 /* ---- setup ---- */
 
-/* What it creates: tables with the view, and procedures. */
-#define SCHEMA_TABLES     11
-#define SCHEMA_PROCEDURES 12
+/* What it creates: tables with the views, and procedures. */
+#define SCHEMA_TABLES     14
+#define SCHEMA_PROCEDURES 25
 
 static enum stile_status complain(MYSQL *conn, const struct options *options,
                                   struct stile_error *err)

@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: the stile authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a file as a C string: embed.py FILE NAME > FILE.c"""
+"""Writes files as one C string: embed.py FILE... NAME > NAME.c"""
+import fileinput
 import json
 import sys
 
-with open(sys.argv[1], encoding="ascii") as file:
-    lines = file.readlines()
-print("extern const char %s[];" % sys.argv[2])
-print("const char %s[] =" % sys.argv[2])
-for line in lines:
+*files, name = sys.argv[1:]
+print("extern const char %s[];" % name)
+print("const char %s[] =" % name)
+for line in fileinput.input(files, encoding="ascii"):
     print("    " + json.dumps(line))
 print("    ;")

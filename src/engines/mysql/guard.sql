@@ -1,0 +1,307 @@
+-- SPDX-FileCopyrightText: the stile authors
+-- SPDX-License-Identifier: Apache-2.0
+-- The guard of MySQL and MariaDB: refuses writes with a fencing token that is smaller than the
+-- largest one seen. It needs nothing else of stile, and is safe to run again.
+--
+--     START TRANSACTION;
+--     CALL stile_guard('accounts', 34, 'redis:accounts');
+--     UPDATE accounts SET ...;
+--     COMMIT;
+--
+-- A stale token is an error with SQLSTATE SG001 (error 31001), one of another issuer SG002 (31002),
+-- a write without a guard SG003 (31003), misuse SG004 (31004). The server does not end a transaction
+-- because of an error: roll it back.
+--
+-- Users need SELECT, INSERT and UPDATE on stile_guard, SELECT and UPDATE on stile_guard_floor, and
+-- EXECUTE on the procedures stile_guard*. For stile_guard_prune add DELETE on stile_guard and INSERT
+-- on stile_guard_floor.
+--
+-- How it works. A transaction with the highest token locks the resource's row in share mode until it
+-- ends, so that transactions of one holder run side by side. One with a larger token locks the row
+-- exclusively: it waits for those of smaller tokens, and those that come later wait for it. InnoDB
+-- locks, and reads under a lock, the row's latest version, whatever the isolation level and however
+-- old the transaction's snapshot. A locking read does not take a snapshot, either: under REPEATABLE
+-- READ, too, a SELECT after the guard sees all that earlier holders have committed. One before the
+-- guard does not, so call the guard first.
+
+-- A procedure keeps the mode it was created in. In this one, a token that does not fit is an error,
+-- and is not cut to the largest possible one.
+SET @stile_sql_mode = @@SESSION.sql_mode, SESSION sql_mode = 'STRICT_ALL_TABLES';
+
+-- One row per resource: the highest token seen, and its issuer if one was ever given. A resource
+-- that was removed keeps its row until stile_guard_prune. Times are UTC.
+CREATE TABLE IF NOT EXISTS stile_guard (
+    resource VARBINARY(512) NOT NULL PRIMARY KEY,
+    token BIGINT NOT NULL,
+    issuer VARBINARY(600) NOT NULL,
+    since DATETIME(6) NOT NULL,
+    removed_at DATETIME(6), -- NULL: it exists
+    KEY removed (removed_at)
+) ENGINE=InnoDB COMMENT='highest fencing tokens: stile_guard';
+
+-- The highest token that was pruned, by issuer: for a token of this issuer, a resource without a row
+-- starts there. The row without an issuer is locked by whoever adds a resource, and by a prune.
+CREATE TABLE IF NOT EXISTS stile_guard_floor (
+    issuer VARBINARY(600) NOT NULL PRIMARY KEY,
+    token BIGINT NOT NULL
+) ENGINE=InnoDB;
+INSERT IGNORE INTO stile_guard_floor VALUES ('', 0);
+
+-- MySQL cannot replace a procedure, and dropping it revokes the privileges on it: grant EXECUTE on
+-- the database there. `stile setup` leaves these lines out on MariaDB.
+DROP PROCEDURE IF EXISTS stile_guard_refuse;
+DROP PROCEDURE IF EXISTS stile_guard_needs_transaction;
+DROP PROCEDURE IF EXISTS stile_guard_needs_sense;
+DROP PROCEDURE IF EXISTS stile_guard_judge;
+DROP PROCEDURE IF EXISTS stile_guard_decide;
+DROP PROCEDURE IF EXISTS stile_guard;
+DROP PROCEDURE IF EXISTS stile_guard_strict;
+DROP PROCEDURE IF EXISTS stile_guard_raise;
+DROP PROCEDURE IF EXISTS stile_guard_reset;
+DROP PROCEDURE IF EXISTS stile_guard_remove;
+DROP PROCEDURE IF EXISTS stile_guard_prune;
+DROP PROCEDURE IF EXISTS stile_guard_trigger;
+DROP PROCEDURE IF EXISTS stile_guard_required;
+
+DELIMITER //
+
+-- ---- parts ----
+
+-- Ends with the error, and leaves the highest token in @stile_guard_highest. A message has room for
+-- 128 characters; names are cut, the numbers never are. A name that is not UTF-8 is left out.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_refuse(
+    p_resource VARBINARY(512), p_token BIGINT, p_issuer VARBINARY(600), p_highest BIGINT,
+    p_highest_issuer VARBINARY(600), p_why VARCHAR(16) CHARACTER SET ascii
+) SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_name, v_issuer, v_highest_issuer VARCHAR(600) CHARACTER SET utf8mb4;
+    DECLARE v_text VARCHAR(128) CHARACTER SET utf8mb4;
+    DECLARE CONTINUE HANDLER FOR 1300 BEGIN END;
+    SET @stile_guard_highest = p_highest;
+    SET v_name = CONVERT(p_resource USING utf8mb4);
+    SET v_issuer = CONVERT(p_issuer USING utf8mb4);
+    SET v_highest_issuer = CONVERT(p_highest_issuer USING utf8mb4);
+    SET v_name = COALESCE(v_name, '?'), v_issuer = COALESCE(v_issuer, '?'),
+        v_highest_issuer = COALESCE(v_highest_issuer, '?');
+    IF p_why = 'foreign' THEN
+        SET v_text = CONCAT('token of ', LEFT(v_issuer, 30), ' for ', LEFT(v_name, 20),
+                            ', whose tokens come from ', LEFT(v_highest_issuer, 30));
+        SIGNAL SQLSTATE 'SG002' SET MYSQL_ERRNO = 31002, MESSAGE_TEXT = v_text;
+    END IF;
+    SET v_text = CONCAT('stale token ', p_token, ' for ',
+                        IF(CHAR_LENGTH(v_name) > 40, CONCAT(LEFT(v_name, 37), '...'), v_name),
+                        ': the highest seen is ', p_highest);
+    SIGNAL SQLSTATE 'SG001' SET MYSQL_ERRNO = 31001, MESSAGE_TEXT = v_text;
+END//
+
+-- Refuses a guard that would be a transaction of its own, and protect nothing that follows. MySQL
+-- does not say whether a transaction is open; without one, a savepoint is gone at once.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_needs_transaction() SQL SECURITY INVOKER
+BEGIN
+    DECLARE EXIT HANDLER FOR 1305
+        SIGNAL SQLSTATE 'SG004' SET MYSQL_ERRNO = 31004,
+            MESSAGE_TEXT = 'no transaction is open: START TRANSACTION first, or CALL stile_guard_raise';
+    SAVEPOINT stile_guard_probe;
+    RELEASE SAVEPOINT stile_guard_probe;
+END//
+
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_needs_sense(
+    p_resource VARBINARY(2048), p_token BIGINT, p_least BIGINT, p_issuer VARBINARY(2048)
+) SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_text VARCHAR(128) CHARACTER SET utf8mb4 DEFAULT CASE
+        WHEN p_resource IS NULL OR p_resource = '' THEN 'a guard needs the name of its resource'
+        WHEN LENGTH(p_resource) > 512 THEN 'the name of a resource has 512 bytes at most'
+        WHEN HEX(p_resource) REGEXP '^([0-9A-F]{2})*([01][0-9A-F]|7F)' THEN
+            'the name of a resource has no control characters'
+        WHEN LENGTH(p_issuer) > 600 THEN 'the issuer of a token has 600 bytes at most'
+        WHEN p_token IS NULL OR p_token < p_least THEN
+            CONCAT('a token is a number from ', p_least, ' on, not ', COALESCE(p_token, 'NULL'))
+    END;
+    IF v_text IS NOT NULL THEN
+        SIGNAL SQLSTATE 'SG004' SET MYSQL_ERRNO = 31004, MESSAGE_TEXT = v_text;
+    END IF;
+END//
+
+-- Refuses the token, or sets p_passed if there is nothing to remember; otherwise the row is new, or
+-- has changed. A row is created with the floor as its token: it stays if the caller commits in spite
+-- of a refusal, and must not let smaller tokens pass then.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_judge(
+    p_resource VARBINARY(2048), p_token BIGINT, p_issuer VARBINARY(2048), p_strict BOOLEAN,
+    OUT p_passed BOOLEAN
+) SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_highest BIGINT;
+    DECLARE v_issuer VARBINARY(600);
+    CALL stile_guard_needs_sense(p_resource, p_token, 1, p_issuer);
+    INSERT INTO stile_guard (resource, token, issuer, since)
+    SELECT p_resource, MAX(f.token), '', UTC_TIMESTAMP(6) FROM stile_guard_floor f
+    WHERE f.issuer IN ('', p_issuer) OR p_issuer = '' LOCK IN SHARE MODE
+    ON DUPLICATE KEY UPDATE token = stile_guard.token;
+    SELECT g.token, g.issuer INTO v_highest, v_issuer
+    FROM stile_guard g WHERE g.resource = p_resource FOR UPDATE;
+    IF p_issuer <> v_issuer AND p_issuer <> '' AND v_issuer <> '' THEN
+        CALL stile_guard_refuse(p_resource, p_token, p_issuer, v_highest, v_issuer, 'foreign');
+    ELSEIF p_token < v_highest OR p_strict AND p_token = v_highest THEN
+        CALL stile_guard_refuse(p_resource, p_token, p_issuer, v_highest, v_issuer, 'stale');
+    END IF;
+    SET p_passed = p_token = v_highest AND (p_issuer = '' OR v_issuer <> '');
+END//
+
+-- Checks and remembers, under an exclusive lock. Called alone, each statement is a transaction of
+-- its own: so it is the UPDATE itself that compares.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_decide(
+    p_resource VARBINARY(2048), p_token BIGINT, p_issuer VARBINARY(2048), p_strict BOOLEAN
+) SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_passed BOOLEAN;
+    SET @stile_guard_token = NULL, p_issuer = COALESCE(p_issuer, '');
+    REPEAT
+        UPDATE stile_guard
+        SET token = p_token, issuer = IF(p_issuer = '', issuer, p_issuer),
+            since = UTC_TIMESTAMP(6), removed_at = NULL
+        WHERE resource = p_resource AND (issuer IN ('', p_issuer) OR p_issuer = '')
+          AND (token < p_token
+               OR token = p_token AND issuer = '' AND p_issuer <> '' AND NOT p_strict);
+        SET v_passed = ROW_COUNT() > 0;
+        IF NOT v_passed THEN
+            CALL stile_guard_judge(p_resource, p_token, p_issuer, p_strict, v_passed);
+        END IF;
+    UNTIL v_passed END REPEAT;
+    SET @stile_guard_resource = p_resource, @stile_guard_token = p_token,
+        @stile_guard_highest = p_token;
+END//
+
+-- ---- to be called in a transaction, before it reads or writes ----
+
+-- Passes if no larger token has been seen, and none will be before this transaction ends. p_issuer
+-- may be '' or NULL. A larger token without a stile_guard_raise before it may end in a deadlock with
+-- another one; as always, repeat the transaction then.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard(
+    p_resource VARBINARY(2048), p_token BIGINT, p_issuer VARBINARY(2048)
+) SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_highest BIGINT;
+    DECLARE v_issuer VARBINARY(600);
+    SET @stile_guard_token = NULL;
+    IF @@autocommit /*M!100003 AND @@in_transaction = 0 */ THEN
+        CALL stile_guard_needs_transaction();
+    END IF;
+    SELECT g.token, g.issuer INTO v_highest, v_issuer
+    FROM stile_guard g WHERE g.resource = p_resource LOCK IN SHARE MODE;
+    IF p_token = v_highest AND p_token > 0 AND COALESCE(p_issuer, '') IN ('', v_issuer) THEN
+        SET @stile_guard_resource = p_resource, @stile_guard_token = p_token;
+    ELSE
+        CALL stile_guard_decide(p_resource, p_token, p_issuer, FALSE);
+    END IF;
+END//
+
+-- Passes only if the token is larger than any before: each transaction has a token of its own.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_strict(
+    p_resource VARBINARY(2048), p_token BIGINT, p_issuer VARBINARY(2048)
+) SQL SECURITY INVOKER
+BEGIN
+    SET @stile_guard_token = NULL;
+    IF @@autocommit /*M!100003 AND @@in_transaction = 0 */ THEN
+        CALL stile_guard_needs_transaction();
+    END IF;
+    CALL stile_guard_decide(p_resource, p_token, p_issuer, TRUE);
+END//
+
+-- ---- to be called alone ----
+
+-- A new holder calls it before it reads anything: from then on smaller tokens are refused.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_raise(
+    p_resource VARBINARY(2048), p_token BIGINT, p_issuer VARBINARY(2048)
+) SQL SECURITY INVOKER
+BEGIN
+    CALL stile_guard_decide(p_resource, p_token, p_issuer, FALSE);
+END//
+
+-- For administrators, when a resource moves to another lock: sets the highest token and the issuer,
+-- whatever they were. 0 and '': as if none had been seen.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_reset(
+    p_resource VARBINARY(2048), p_token BIGINT, p_issuer VARBINARY(2048)
+) SQL SECURITY INVOKER
+BEGIN
+    CALL stile_guard_needs_sense(p_resource, p_token, 0, p_issuer);
+    INSERT INTO stile_guard (resource, token, issuer, since)
+    VALUES (p_resource, p_token, COALESCE(p_issuer, ''), UTC_TIMESTAMP(6))
+    ON DUPLICATE KEY UPDATE token = p_token, issuer = COALESCE(p_issuer, ''),
+                            since = UTC_TIMESTAMP(6), removed_at = NULL;
+END//
+
+-- The resource no longer exists. Its row stays: a late holder could create the resource again.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_remove(p_resource VARBINARY(2048))
+SQL SECURITY INVOKER
+BEGIN
+    UPDATE stile_guard SET removed_at = COALESCE(removed_at, UTC_TIMESTAMP(6))
+    WHERE resource = p_resource;
+END//
+
+-- Deletes the rows of resources that were removed this many days ago, and keeps the highest token of
+-- each issuer. Rows without an issuer stay: nothing says which tokens theirs may be compared with.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_prune(p_days INT UNSIGNED) SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_token BIGINT;
+    DECLARE v_until DATETIME(6) DEFAULT UTC_TIMESTAMP(6) - INTERVAL p_days DAY;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION
+    BEGIN
+        ROLLBACK AND NO CHAIN NO RELEASE;
+        RESIGNAL;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    SELECT f.token INTO v_token FROM stile_guard_floor f WHERE f.issuer = '' FOR UPDATE;
+    INSERT INTO stile_guard_floor (issuer, token)
+    SELECT g.issuer, g.token FROM stile_guard g FORCE INDEX (removed)
+    WHERE g.removed_at <= v_until AND g.issuer <> '' FOR UPDATE
+    ON DUPLICATE KEY UPDATE token = GREATEST(stile_guard_floor.token, VALUES(token));
+    -- One that was removed since the last statement may be above the floor: it stays.
+    DELETE g FROM stile_guard g FORCE INDEX (removed) JOIN stile_guard_floor f ON f.issuer = g.issuer
+    WHERE g.removed_at <= v_until AND g.issuer <> '' AND g.token <= f.token;
+    COMMIT AND NO CHAIN NO RELEASE;
+END//
+
+-- ---- for tables that must not be written without a guard ----
+
+-- Called by the triggers of such a table. What this session's last guard said may be old, as no
+-- variable ends with its transaction: so the token is checked once more, in the transaction that
+-- writes.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_trigger() SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_highest BIGINT;
+    IF @stile_guard_token IS NOT NULL THEN
+        SELECT g.token INTO v_highest FROM stile_guard g
+        WHERE g.resource = @stile_guard_resource LOCK IN SHARE MODE;
+    END IF;
+    IF v_highest > @stile_guard_token THEN
+        CALL stile_guard_refuse(@stile_guard_resource, @stile_guard_token, '', v_highest, '', 'stale');
+    ELSEIF v_highest IS NULL OR v_highest < @stile_guard_token THEN
+        SIGNAL SQLSTATE 'SG003' SET MYSQL_ERRNO = 31003,
+            MESSAGE_TEXT = 'this transaction called no guard: CALL stile_guard before it writes';
+    END IF;
+END//
+
+-- Prints the statements that make this table refuse writes without a guard, which a procedure cannot
+-- run: mariadb -N -e "CALL stile_guard_required('accounts')" app | mariadb app
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_required(p_table VARCHAR(64) CHARACTER SET utf8mb4)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_table VARCHAR(130) CHARACTER SET utf8mb4 DEFAULT REPLACE(p_table, '`', '``');
+    DECLARE v_name VARCHAR(130) CHARACTER SET utf8mb4
+        DEFAULT IF(CHAR_LENGTH(p_table) > 45, MD5(p_table), v_table);
+    SELECT CONCAT('CREATE TRIGGER `stile_guard_', LOWER(e.verb), '_', v_name, '` BEFORE ', e.verb,
+                  ' ON `', v_table, '` FOR EACH ROW CALL stile_guard_trigger();') AS statement
+    FROM (SELECT 'INSERT' AS verb UNION ALL SELECT 'UPDATE' UNION ALL SELECT 'DELETE') e;
+END//
+
+DELIMITER ;
+
+-- All guards, for administrators.
+CREATE OR REPLACE SQL SECURITY INVOKER VIEW stile_guards AS
+SELECT CONVERT(resource USING utf8mb4) AS resource, token,
+       CONVERT(issuer USING utf8mb4) AS issuer, since, removed_at
+FROM stile_guard;
+
+SET SESSION sql_mode = @stile_sql_mode;
