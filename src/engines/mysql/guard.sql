@@ -40,7 +40,8 @@ CREATE TABLE IF NOT EXISTS stile_guard (
 ) ENGINE=InnoDB COMMENT='highest fencing tokens: stile_guard';
 
 -- The highest token that was pruned, by issuer: for a token of this issuer, a resource without a row
--- starts there. The row without an issuer is locked by whoever adds a resource, and by a prune.
+-- starts there. The row without an issuer is locked by a prune, and shared by those that add a
+-- resource.
 CREATE TABLE IF NOT EXISTS stile_guard_floor (
     issuer VARBINARY(600) NOT NULL PRIMARY KEY,
     token BIGINT NOT NULL
@@ -175,8 +176,11 @@ END//
 -- ---- to be called in a transaction, before it reads or writes ----
 
 -- Passes if no larger token has been seen, and none will be before this transaction ends. p_issuer
--- may be '' or NULL. A larger token without a stile_guard_raise before it may end in a deadlock with
--- another one; as always, repeat the transaction then.
+-- may be '' or NULL. It does not wait for a share of a row that another transaction is raising, but
+-- queues for the row itself: all that had waited would be granted their shares at once, and those
+-- with larger tokens would block each other. Two that do are a deadlock, and one is rolled back;
+-- repeat it. MySQL, and MariaDB before 10.6, can't skip a locked row here, so it happens more often
+-- there, but never after a stile_guard_raise.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard(
     p_resource VARBINARY(2048), p_token BIGINT, p_issuer VARBINARY(2048)
 ) SQL SECURITY INVOKER
@@ -188,7 +192,7 @@ BEGIN
         CALL stile_guard_needs_transaction();
     END IF;
     SELECT g.token, g.issuer INTO v_highest, v_issuer
-    FROM stile_guard g WHERE g.resource = p_resource LOCK IN SHARE MODE;
+    FROM stile_guard g WHERE g.resource = p_resource LOCK IN SHARE MODE /*M!100600 SKIP LOCKED */;
     IF p_token = v_highest AND p_token > 0 AND COALESCE(p_issuer, '') IN ('', v_issuer) THEN
         SET @stile_guard_resource = p_resource, @stile_guard_token = p_token;
     ELSE
