@@ -14,7 +14,7 @@
  * waiter, none polls, and the lock of a killed holder passes on at once. A wake-up carries no
  * truth: the session that receives it reads the table.
  *
- *     cells.h, store, mutex           the file, its transactions, one process at a time
+ *     layout.h, store, mutex          the file, its transactions, one process at a time
  *     table, names, queue             what is in it, and the rule that grants
  *     dir, epoch, env, load, check    the directory, opening it, and what is refused
  *     liveness, peers, wakeup         proof of life, the death of others, wake-ups

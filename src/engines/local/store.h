@@ -16,7 +16,7 @@
 #include <stdbool.h>
 
 #include "base/error.h"
-#include "engines/local/cells.h"
+#include "engines/local/layout.h"
 
 struct store {
     const char *path;  /* of its directory, for messages */

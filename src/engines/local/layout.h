@@ -16,8 +16,8 @@
  *
  * Each cell begins with a check word over the rest of it and its own index, so that a flipped bit
  * and a cell in the wrong place are both noticed before the cell is used. */
-#ifndef STILE_LOCAL_CELLS_H
-#define STILE_LOCAL_CELLS_H
+#ifndef STILE_LOCAL_LAYOUT_H
+#define STILE_LOCAL_LAYOUT_H
 
 #include <stddef.h>
 #include <stdint.h>
