@@ -36,8 +36,7 @@ bool local_dir_is_network(uint64_t filesystem)
     return false;
 }
 
-/* REFUSED: an administrator has to change something. UNREACHABLE: it may pass by itself. */
-static enum stile_status status_of(int number)
+enum stile_status local_dir_status(int number)
 {
     switch (number) {
     case EACCES:
@@ -234,7 +233,7 @@ static enum stile_status cannot_open(const char *path, struct stile_error *err)
     if (errno == ELOOP || errno == ENOTDIR)
         return error_set(err, STILE_REFUSED, errno,
                          "%s is not a directory (symbolic links are not followed)", path);
-    return error_errno(err, status_of(errno), errno, "%s", path);
+    return error_errno(err, local_dir_status(errno), errno, "%s", path);
 }
 
 enum stile_status local_dir_open(struct dir *dir, const char *name, bool allow_fuse,
@@ -284,7 +283,7 @@ static bool is_same(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-static bool is_there(const struct dir *dir, const char *name, int fd)
+bool local_dir_has(const struct dir *dir, const char *name, int fd)
 {
     struct stat named, open;
     return fstatat(dir->fd, name, &named, AT_SYMLINK_NOFOLLOW) == 0 && fstat(fd, &open) == 0 &&
@@ -295,7 +294,7 @@ bool local_dir_is_intact(const struct dir *dir, int state_fd, int live_fd)
 {
     struct stat named, open;
     return stat(dir->path, &named) == 0 && fstat(dir->fd, &open) == 0 && is_same(&named, &open) &&
-           is_there(dir, "state", state_fd) && is_there(dir, "live", live_fd);
+           local_dir_has(dir, "state", state_fd) && local_dir_has(dir, "live", live_fd);
 }
 
 /* ---- its files ---- */
@@ -412,12 +411,12 @@ enum stile_status local_dir_open_file(int *fd, const struct dir *dir, const char
         repair(dir, name);
     *fd = open_or_make(&made, dir, name, flags);
     if (*fd < 0)
-        return error_errno(err, status_of(errno), errno, "opening `%s` in the state directory",
-                           name);
+        return error_errno(err, local_dir_status(errno), errno,
+                           "opening `%s` in the state directory", name);
     int rc = made ? local_dir_hand_over(dir, dir->fd, name) : 0;
-    enum stile_status status =
-        rc ? error_errno(err, status_of(rc), rc, "giving `%s` to the directory's group", name)
-           : check_fd(*fd, dir, name, err);
+    enum stile_status status = rc ? error_errno(err, local_dir_status(rc), rc,
+                                                "giving `%s` to the directory's group", name)
+                                  : check_fd(*fd, dir, name, err);
     if (status) {
         close(*fd);
         *fd = -1;
@@ -444,10 +443,11 @@ enum stile_status local_dir_open_sockets(struct dir *dir, struct stile_error *er
 {
     int rc = make_sockets_dir(dir);
     if (rc && rc != EEXIST)
-        return error_errno(err, status_of(rc), rc, "making `s` in the state directory");
+        return error_errno(err, local_dir_status(rc), rc, "making `s` in the state directory");
     repair(dir, "s");
     dir->sockets_fd = openat(dir->fd, "s", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir->sockets_fd < 0)
-        return error_errno(err, status_of(errno), errno, "opening `s` in the state directory");
+        return error_errno(err, local_dir_status(errno), errno,
+                           "opening `s` in the state directory");
     return check_fd(dir->sockets_fd, dir, "s", err);
 }

@@ -6,6 +6,7 @@
  *     live    empty; byte locks on it are the proof of life
  *     epoch   the upper half of tokens, durable: no token is granted again after a reboot
  *     history the records of last holders
+ *     cells   small values with versions and guards, an LMDB file; durable
  *     s/      the sockets of sessions
  */
 #ifndef STILE_LOCAL_DIR_H
@@ -42,6 +43,13 @@ void local_dir_close(struct dir *dir);
  * place. If they were removed or replaced, newcomers use other files and do not see this process.
  */
 bool local_dir_is_intact(const struct dir *dir, int state_fd, int live_fd);
+
+/* Whether the file of this name is the open one. */
+bool local_dir_has(const struct dir *dir, const char *name, int fd);
+
+/* The status for an errno value. REFUSED: an administrator has to change something. UNREACHABLE: it
+ * may pass by itself. */
+enum stile_status local_dir_status(int number);
 
 /* The default directory: one for each user, independent of the environment. */
 enum stile_status local_dir_default(char path[DIR_PATH_MAX], struct stile_error *err);

@@ -130,6 +130,8 @@ static enum stile_status set_up(struct env *env, struct loop *loop, struct stile
 
 static void dispose(struct env *env)
 {
+    local_cells_close(env);
+    pthread_mutex_destroy(&env->cells_mutex);
     local_load_drop(env);
     if (env->store.live_fd >= 0)
         close(env->store.live_fd);
@@ -165,6 +167,7 @@ static enum stile_status open_new(struct env **out, struct dir *dir, struct loop
     env->store.pid = (uint32_t)getpid();
     env->store.next_epoch = next_epoch;
     env->time_offset_ns = read_time_offset();
+    pthread_mutex_init(&env->cells_mutex, NULL);
     enum stile_status status = set_up(env, loop, err);
     if (status) {
         error_wrap(err, status, "%s", env->dir.path);
@@ -214,6 +217,7 @@ void local_env_forked(struct env *env)
 {
     if (--env->refs > 0)
         return;
+    local_cells_close(env);
     close(env->store.fd);
     close(env->store.live_fd);
     local_dir_close(&env->dir);

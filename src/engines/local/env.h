@@ -4,6 +4,8 @@
 #ifndef STILE_LOCAL_ENV_H
 #define STILE_LOCAL_ENV_H
 
+#include <pthread.h>
+
 #include "engines/local/dir.h"
 #include "engines/local/store.h"
 #include "io/loop.h"
@@ -14,6 +16,8 @@ struct env {
     struct dir dir;
     struct store store;
     uint64_t time_offset_ns; /* what our time namespace adds to CLOCK_BOOTTIME; may wrap around */
+    pthread_mutex_t cells_mutex; /* one client at a time */
+    struct cell_file *cells;     /* cell_file.h; NULL: no cell was asked for yet */
 };
 
 /* path "": the default directory. The loop is used for random numbers only. */
@@ -29,6 +33,9 @@ uint64_t local_env_time_offset(const char *text);
 
 /* A new id for `live`, never 0. 0 or an errno value. */
 int local_env_random_id(uint64_t *id, struct loop *loop);
+
+/* cell_file.c: closes what was opened for cells, if anything; also in a forked child. */
+void local_cells_close(struct env *env);
 
 /* load.c: maps the state file, or makes a fresh one. alone: no other process has the directory
  * open. */

@@ -14,7 +14,9 @@
 enum live_byte {
     LIVE_OPENING = 0, /* exclusive while a process opens the directory */
     LIVE_IN_USE = 1, /* shared by all processes that have the directory open, and by each session */
-    LIVE_IDS = 4096, /* + id: that id is alive */
+    LIVE_CELLS = 2,  /* exclusive by a process that writes cells, shared by those that read */
+    LIVE_CELLS_NEXT = 3, /* exclusive by the one that is next (cell_turn.h) */
+    LIVE_IDS = 4096,     /* + id: that id is alive */
 };
 
 #define LIVE_ID_MASK ((UINT64_C(1) << 62) - 1)

@@ -20,6 +20,8 @@
  *     liveness, peers, wakeup         proof of life, the death of others, wake-ups
  *     session, inspect, doctor        one client; list, show, watch and break; examine
  *     history                         the record of each name's last holder
+ *     cell_requests, cell_records, cell_pages, cell_file, cell_turn, cell_push, lmdb_library
+ *                                     cells, in a file of their own
  */
 #include <assert.h>
 #include <errno.h>
@@ -28,6 +30,12 @@
 #include "base/container.h"
 #include "base/url.h"
 #include "engines/local/local.h"
+
+#ifdef STILE_LOCAL_CELLS
+#define LOCAL_HAS_CELLS true
+#else
+#define LOCAL_HAS_CELLS false
+#endif
 
 #define RECHECK_NS          NS_PER_SEC
 #define RECHECKS_PER_SECOND 256 /* of all waiters of a name together */
@@ -604,6 +612,7 @@ static void local_open(struct engine *engine, const struct url *url)
 static void local_close(struct engine *engine)
 {
     struct local *local = local_of(engine);
+    local_cells_end_watches(local);
     local_peers_close(local);
     local_session_close(local);
     local_env_close(local->env);
@@ -612,6 +621,7 @@ static void local_close(struct engine *engine)
 static void local_forked(struct engine *engine)
 {
     struct local *local = local_of(engine);
+    local_cells_forked(local);
     local_peers_forked(local);
     local_wakeup_forked(local);
     local_session_forked(local);
@@ -647,6 +657,7 @@ const struct engine_class local_class = {
             .hold_at_least = true,
             .lock_delay = true,
             .detached = false,
+            .cells = LOCAL_HAS_CELLS,
             .token_is = "a counter per name, above a floor that survives reboots",
             .survives = "a process killed at any instruction: its locks pass on at once; a reboot "
                         "ends all locks, and tokens continue",
@@ -666,6 +677,7 @@ const struct engine_class local_class = {
     .show = local_inspect_show,
     .break_ = local_inspect_break,
     .push = &push,
+    .cells = &local_cells,
     .admin = &admin,
     .history = &local_history,
 };

@@ -89,6 +89,7 @@ struct local {
     struct peer *peers[PEER_HEADS];
     struct peer *idle_peers; /* latest first */
     uint32_t n_idle_peers;
+    struct cell_push *cell_push; /* cell_push.c; NULL: no cell was watched yet */
 };
 
 static inline struct local *local_of(struct engine *engine)
@@ -180,6 +181,14 @@ void local_inspect_break(struct engine *engine, struct query *query);
 extern const struct engine_history local_history;
 /* Reports the name's record, if there is one. */
 void local_history_show(struct engine *engine, struct query *query);
+
+/* ---- cell_requests.c, cell_push.c; in a build without LMDB, cells_absent.c ---- */
+
+extern const struct engine_cells local_cells;
+void local_cells_watch(struct engine *engine, struct query *query);
+void local_cells_unwatch(struct engine *engine, struct query *query);
+void local_cells_end_watches(struct local *local);
+void local_cells_forked(struct local *local);
 
 /* ---- doctor.c ---- */
 

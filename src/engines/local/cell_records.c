@@ -1,0 +1,348 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engines/local/cell_records.h"
+
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/name.h"
+
+/* ---- keys ---- */
+
+/* LMDB's keys have 511 bytes at most, one less than a name. A name up to HEAD_MAX bytes is its own
+ * key. The key of a longer one is its head, a zero, and a number: its hash, or the next number that
+ * no other name has. Records are never deleted, so a search that meets a free number is over. */
+#define HEAD_MAX 500
+#define KEY_MAX  511
+
+struct cell_key {
+    char bytes[KEY_MAX];
+    size_t len;
+};
+
+_Static_assert(HEAD_MAX + 1 + sizeof(uint64_t) <= KEY_MAX, "a key with a number fits");
+
+static void make_key(struct cell_key *key, const char *name, size_t len, uint64_t nth)
+{
+    size_t head = len < HEAD_MAX ? len : HEAD_MAX;
+    memcpy(key->bytes, name, head);
+    key->len = head;
+    if (len <= HEAD_MAX)
+        return;
+    uint64_t number = htobe64(name_hash(name, len) + nth);
+    key->bytes[head] = '\0';
+    memcpy(key->bytes + head + 1, &number, sizeof number);
+    key->len = head + 1 + sizeof number;
+}
+
+/* Whether the name may have this key; a number is not checked. */
+static bool belongs(const struct cell_key *key, const void *bytes, size_t len)
+{
+    size_t head = key->len <= HEAD_MAX ? key->len : HEAD_MAX + 1;
+    return key->len == len && memcmp(key->bytes, bytes, head) == 0;
+}
+
+/* ---- records ---- */
+
+struct head {
+    uint64_t sum; /* of all that follows */
+    uint64_t version, token;
+    uint32_t size;
+    uint16_t name_len, issuer_len;
+    uint64_t is_there;
+};
+
+/* Behind the head: name, issuer, value. */
+static size_t record_bytes(const struct head *head)
+{
+    return sizeof *head + head->name_len + head->issuer_len + head->size;
+}
+
+static bool has_sound_head(const struct head *head, size_t bytes)
+{
+    return head->name_len > 0 && head->name_len <= STILE_NAME_MAX &&
+           head->issuer_len <= STILE_ISSUER_MAX && head->size <= STILE_CELL_MAX &&
+           head->is_there <= 1 && record_bytes(head) == bytes;
+}
+
+static bool read_head(struct head *head, const void *data, size_t bytes)
+{
+    if (bytes < sizeof *head)
+        return false;
+    memcpy(head, data, sizeof *head);
+    return has_sound_head(head, bytes);
+}
+
+static const char *record_name(const void *data)
+{
+    return (const char *)data + sizeof(struct head);
+}
+
+static uint64_t record_sum(const void *data, size_t bytes)
+{
+    return name_hash((const char *)data + sizeof(uint64_t), bytes - sizeof(uint64_t));
+}
+
+/* Names have no control characters; the format's key has. */
+static bool is_name(const void *key)
+{
+    return *(const unsigned char *)key >= ' ';
+}
+
+/* The names of records must fit their keys: otherwise a flipped bit in a key would hide a record.
+ */
+static const char *check_name(const void *key, size_t key_len, const void *data, size_t bytes)
+{
+    struct head head;
+    struct cell_key own;
+    if (!is_name(key))
+        return NULL;
+    if (!read_head(&head, data, bytes))
+        return "a record is damaged";
+    make_key(&own, record_name(data), head.name_len, 0);
+    return belongs(&own, key, key_len) ? NULL : "a record is not in its place";
+}
+
+static bool decode(struct cell_record *record, const void *data, size_t bytes)
+{
+    struct head head;
+    if (!read_head(&head, data, bytes) || head.sum != record_sum(data, bytes))
+        return false;
+    const char *issuer = record_name(data) + head.name_len;
+    record->is_there = head.is_there;
+    record->version = head.version;
+    record->token = head.token;
+    memcpy(record->issuer, issuer, head.issuer_len);
+    record->issuer[head.issuer_len] = '\0';
+    record->value = issuer + head.issuer_len;
+    record->size = head.size;
+    return true;
+}
+
+static void encode(void *data, size_t bytes, struct head *head, const char *name,
+                   const struct cell_record *record)
+{
+    char *at = (char *)data + sizeof *head;
+    memcpy(at, name, head->name_len);
+    memcpy(at += head->name_len, record->issuer, head->issuer_len);
+    if (head->size)
+        memcpy(at + head->issuer_len, record->value, head->size);
+    memcpy(data, head, sizeof *head);
+    head->sum = record_sum(data, bytes);
+    memcpy(data, &head->sum, sizeof head->sum);
+}
+
+/* ---- finding and storing ---- */
+
+static enum stile_status get(MDB_val *value, bool *found, struct cell_tx *tx,
+                             const struct cell_key *key, struct stile_error *err)
+{
+    const void *own;
+    const char *fault = local_pages_check_key(&own, &tx->pages, key->bytes, key->len, check_name);
+    if (fault)
+        return local_cells_damaged(fault, err);
+    MDB_val wanted = {key->len, (void *)key->bytes};
+    int rc = tx->lmdb->get(tx->txn, tx->dbi, &wanted, value);
+    *found = rc == 0;
+    return rc && rc != MDB_NOTFOUND ? local_cells_lmdb_error(tx, rc, err) : STILE_OK;
+}
+
+static bool is_of(const MDB_val *value, const char *name, size_t len)
+{
+    struct head head;
+    return read_head(&head, value->mv_data, value->mv_size) && head.name_len == len &&
+           memcmp(record_name(value->mv_data), name, len) == 0;
+}
+
+/* The name's key, and its record if there is one. */
+static enum stile_status find(struct cell_key *key, MDB_val *value, bool *found, struct cell_tx *tx,
+                              const char *name, size_t len, struct stile_error *err)
+{
+    for (uint64_t nth = 0;; nth++) {
+        make_key(key, name, len, nth);
+        enum stile_status status = get(value, found, tx, key, err);
+        if (status || !*found || is_of(value, name, len))
+            return status;
+        if (len <= HEAD_MAX)
+            return local_cells_damaged("a record is not in its place", err);
+    }
+}
+
+enum stile_status local_record_find(struct cell_record *record, struct cell_tx *tx,
+                                    const char *name, size_t len, struct stile_error *err)
+{
+    struct cell_key key;
+    MDB_val value;
+    bool found = false;
+    *record = (struct cell_record){.version = 0};
+    enum stile_status status = tx->txn ? find(&key, &value, &found, tx, name, len, err) : STILE_OK;
+    if (status || !found)
+        return status;
+    return decode(record, value.mv_data, value.mv_size)
+               ? STILE_OK
+               : local_cells_damaged("a record has a wrong sum", err);
+}
+
+enum stile_status local_record_store(struct cell_tx *tx, const char *name, size_t len,
+                                     const struct cell_record *record, struct stile_error *err)
+{
+    struct cell_key key;
+    MDB_val value;
+    bool found;
+    struct head head = {
+        .version = record->version,
+        .token = record->token,
+        .size = (uint32_t)record->size,
+        .name_len = (uint16_t)len,
+        .issuer_len = (uint16_t)strlen(record->issuer),
+        .is_there = record->is_there,
+    };
+    enum stile_status status = find(&key, &value, &found, tx, name, len, err);
+    if (status)
+        return status;
+    MDB_val place = {key.len, key.bytes};
+    value = (MDB_val){record_bytes(&head), NULL};
+    int rc = tx->lmdb->put(tx->txn, tx->dbi, &place, &value, MDB_RESERVE);
+    if (rc)
+        return local_cells_lmdb_error(tx, rc, err);
+    encode(value.mv_data, value.mv_size, &head, name, record);
+    return STILE_OK;
+}
+
+/* ---- listing ---- */
+
+/* Names longer than HEAD_MAX that have the same head: their keys are in order of their numbers. */
+struct group {
+    MDB_val *values;
+    size_t n, room;
+};
+
+struct listing {
+    struct cell_tx *tx;
+    const char *prefix;
+    size_t len;
+    cell_record_fn *fn;
+    void *data;
+    struct group group;
+};
+
+static bool has_prefix(const struct listing *listing, const MDB_val *value)
+{
+    struct head head;
+    return read_head(&head, value->mv_data, value->mv_size) && head.name_len >= listing->len &&
+           memcmp(record_name(value->mv_data), listing->prefix, listing->len) == 0;
+}
+
+static enum stile_status report(struct listing *listing, const MDB_val *value,
+                                struct stile_error *err)
+{
+    struct cell_record record;
+    struct head head;
+    char name[STILE_NAME_MAX + 1];
+    if (!read_head(&head, value->mv_data, value->mv_size) ||
+        !decode(&record, value->mv_data, value->mv_size))
+        return local_cells_damaged("a record has a wrong sum", err);
+    memcpy(name, record_name(value->mv_data), head.name_len);
+    name[head.name_len] = '\0';
+    if (has_prefix(listing, value))
+        listing->fn(name, &record, listing->data);
+    return STILE_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const MDB_val *x = a, *y = b;
+    struct head hx, hy;
+    memcpy(&hx, x->mv_data, sizeof hx);
+    memcpy(&hy, y->mv_data, sizeof hy);
+    size_t shorter = hx.name_len < hy.name_len ? hx.name_len : hy.name_len;
+    int order = memcmp(record_name(x->mv_data), record_name(y->mv_data), shorter);
+    return order ? order : (int)hx.name_len - (int)hy.name_len;
+}
+
+static enum stile_status end_group(struct listing *listing, struct stile_error *err)
+{
+    struct group *group = &listing->group;
+    enum stile_status status = STILE_OK;
+    if (group->n > 1)
+        qsort(group->values, group->n, sizeof *group->values, by_name);
+    for (size_t i = 0; i < group->n && !status; i++)
+        status = report(listing, &group->values[i], err);
+    group->n = 0;
+    return status;
+}
+
+static enum stile_status add_to_group(struct group *group, const MDB_val *value,
+                                      struct stile_error *err)
+{
+    if (group->n == group->room) {
+        size_t room = group->room ? 2 * group->room : 8;
+        MDB_val *grown = realloc(group->values, room * sizeof *grown);
+        if (!grown)
+            return error_set(err, STILE_NOMEM, 0, "out of memory");
+        group->values = grown;
+        group->room = room;
+    }
+    group->values[group->n++] = *value;
+    return STILE_OK;
+}
+
+static bool is_in_group(const struct group *group, const MDB_val *value)
+{
+    return group->n > 0 && memcmp(record_name(group->values[0].mv_data),
+                                  record_name(value->mv_data), HEAD_MAX) == 0;
+}
+
+static enum stile_status take(struct listing *listing, const MDB_val *key, const MDB_val *value,
+                              struct stile_error *err)
+{
+    const char *fault = check_name(key->mv_data, key->mv_size, value->mv_data, value->mv_size);
+    if (fault)
+        return local_cells_damaged(fault, err);
+    if (!is_name(key->mv_data))
+        return STILE_OK;
+    bool is_long = key->mv_size > HEAD_MAX;
+    enum stile_status status =
+        is_long && is_in_group(&listing->group, value) ? STILE_OK : end_group(listing, err);
+    if (status)
+        return status;
+    return is_long ? add_to_group(&listing->group, value, err) : report(listing, value, err);
+}
+
+/* Never beyond the keys with the prefix: what follows was not checked. */
+static enum stile_status walk(struct listing *listing, MDB_cursor *cursor, MDB_val key,
+                              size_t count, struct stile_error *err)
+{
+    const struct lmdb *lmdb = listing->tx->lmdb;
+    MDB_cursor_op step = key.mv_size ? MDB_SET_RANGE : MDB_FIRST;
+    MDB_val value;
+    enum stile_status status = STILE_OK;
+    for (; count > 0 && !status; count--, step = MDB_NEXT) {
+        int rc = lmdb->cursor_get(cursor, &key, &value, step);
+        status =
+            rc ? local_cells_lmdb_error(listing->tx, rc, err) : take(listing, &key, &value, err);
+    }
+    return status ? status : end_group(listing, err);
+}
+
+enum stile_status local_record_each(struct cell_tx *tx, const char *prefix, size_t len,
+                                    cell_record_fn *fn, void *data, struct stile_error *err)
+{
+    struct listing listing = {.tx = tx, .prefix = prefix, .len = len, .fn = fn, .data = data};
+    MDB_val key = {len < HEAD_MAX ? len : HEAD_MAX, (void *)prefix};
+    MDB_cursor *cursor;
+    size_t count;
+    if (!tx->txn)
+        return STILE_OK;
+    const char *fault = local_pages_check_prefix(&count, &tx->pages, prefix, key.mv_size);
+    if (fault)
+        return local_cells_damaged(fault, err);
+    int rc = tx->lmdb->cursor_open(tx->txn, tx->dbi, &cursor);
+    if (rc)
+        return local_cells_lmdb_error(tx, rc, err);
+    enum stile_status status = walk(&listing, cursor, key, count, err);
+    tx->lmdb->cursor_close(cursor);
+    free(listing.group.values);
+    return status;
+}
