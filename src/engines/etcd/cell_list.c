@@ -52,12 +52,12 @@ static enum stile_status take(struct cell_listing *listing, const Etcd__KeyValue
     char name[STILE_NAME_MAX + 1];
     enum stile_status status = STILE_OK;
     enum cell_part part = etcd_key_parse_cell(name, etcd_of(listing->request->engine), &kv->key);
-    if (part == CELL_VALUE) {
+    if (part == CELL_VALUE && kv->mod_revision > 0) {
         report(listing);
         strcpy(listing->name, name);
         listing->found =
             (struct cell_found){.version = (uint64_t)kv->mod_revision, .size = kv->value.len};
-    } else if (part != CELL_NOTHING && strcmp(name, listing->name) == 0) {
+    } else if ((part == CELL_TOKEN || part == CELL_ISSUER) && strcmp(name, listing->name) == 0) {
         status = part == CELL_TOKEN ? etcd_cell_token(&listing->found, kv, err)
                                     : etcd_cell_issuer(&listing->found, kv, err);
     }

@@ -143,14 +143,14 @@ enum stile_status etcd_cell_issuer(struct cell_found *found, const Etcd__KeyValu
     return STILE_OK;
 }
 
-/* *kv is NULL if there is no such key. False: this was no question about one key. */
+/* *kv is NULL if there is no such key. False: this is no answer about one key. */
 static bool key_in(const Etcd__KeyValue **kv, const Etcd__TxnResponse *answer, size_t n)
 {
     const Etcd__RangeResponse *range = etcd_txn_range_reply(answer, n);
     if (!range || range->n_kvs > 1)
         return false;
     *kv = range->n_kvs ? range->kvs[0] : NULL;
-    return true;
+    return !*kv || (*kv)->mod_revision > 0;
 }
 
 static enum stile_status is_damaged(struct stile_error *err)

@@ -31,7 +31,8 @@ static const char *const cell_suffixes[] = {
 
 static void append(struct key *key, const char *bytes, size_t n)
 {
-    memcpy(key->bytes + key->len, bytes, n);
+    if (n > 0) /* a server's empty key has no bytes at all */
+        memcpy(key->bytes + key->len, bytes, n);
     key->len += n;
 }
 
