@@ -5,12 +5,13 @@ import contextlib
 import os
 import socket
 import struct
+import subprocess
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from cluster_kit import spin
-from zookeeper_server import ZookeeperServer
+from cluster_kit import TESTS, spin
+from zookeeper_server import JARS, ZookeeperServer
 
 SECRET = 0xB3415C00  # of the server, from which it makes the password of a session
 
@@ -89,3 +90,14 @@ def end_session(server, session):
                 pass
         return len(answer) == 20 and struct.unpack(">iiiq", answer)[3] == 0
     spin(is_over)
+
+
+def set_numbers(server, path, *numbers):
+    """The next sequential number below a node, and the node's version; "-" leaves the number."""
+    jars = ":".join(JARS + jar for jar in ("zookeeper.jar", "slf4j-simple.jar"))
+    server.kill()
+    subprocess.run(["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", jars,
+                    "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
+                    str(TESTS / "servers" / "Numbers.java"), server.members[0].dir + "/data", path,
+                    *map(str, numbers)], check=True)
+    server.restart()

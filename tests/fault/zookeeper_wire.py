@@ -13,8 +13,8 @@ from forward import Damage, Forward
 from keeper import Keeper
 from kit import run_tests
 from own_server import free_port
-from zookeeper_kit import Other, nodes_of, on_server
-from zookeeper_server import JARS, ZookeeperServer
+from zookeeper_kit import Other, nodes_of, on_server, set_numbers
+from zookeeper_server import ZookeeperServer
 
 DIALECTS = ("curator", "curator-rw", "kazoo")
 SEEDS = 2000 if SOAK else 16
@@ -60,22 +60,11 @@ def a_claim_that_never_ends(t, server):
 
 # ---- numbers ----
 
-def set_number(server, path, number):
-    member = server.members[0]
-    server.kill()
-    jars = ":".join(JARS + jar for jar in ("zookeeper.jar", "slf4j-simple.jar"))
-    subprocess.run(["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", jars,
-                    "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
-                    str(TESTS / "servers" / "Numbers.java"), member.dir + "/data", path, str(number)],
-                   check=True)
-    server.restart()
-
-
 @on_server(1, java=["-Dzookeeper.digest.enabled=false", "-Dznode.container.checkIntervalMs=600000"])
 def numbers_run_out(t, server):
     """Near the last number of a name nobody is granted it, and the message says what to do"""
     expect(try_it(t), 0)
-    set_number(server, "/x", 2147483646)
+    set_numbers(server, "/x", 2147483646)
     keepers = [Keeper(server.url) for _ in range(4)]
     try:
         expect([one.try_it("x") for one in keepers], ["REFUSED"] * 4)
