@@ -19,6 +19,10 @@
 #define SCENE_S     60 /* more is a hang */
 #define PATIENCE_MS 20000
 
+#ifndef NOMEM_CELLS
+#define NOMEM_CELLS false /* of this engine */
+#endif
+
 extern const struct engine_class ENGINE_CLASS;
 
 /* In place of the library's registry: the engine inside, and not as a module. */
@@ -203,6 +207,51 @@ static void watch(struct cast *cast, const char *name)
                "watching");
 }
 
+/* ---- cells ---- */
+
+static int ignore_cell(const struct stile_cell *cell, void *data)
+{
+    (void)cell, (void)data;
+    return 0;
+}
+
+/* Written by another client as soon as the watcher is there, which must see it. */
+static int write_once(const struct stile_cell *cell, void *data)
+{
+    struct cast *cast = data;
+    struct stile_error err = {0};
+    if (cast->done)
+        return 1;
+    cast->done = true;
+    return !expect(stile_cell_put(NULL, cast->clients[0], cell->key, "seen", 4,
+                                  STILE_CELL_OPTIONS(.token = 5), &err),
+                   &err, "putting for a watcher");
+}
+
+static void use_cells(struct cast *cast, const char *key)
+{
+    struct stile_client *client = cast->clients[0];
+    struct stile_error err = {0};
+    struct stile_cell *cell = NULL;
+    uint64_t version = 0;
+    if (!expect(stile_cell_put(&version, client, key, "a", 1,
+                               STILE_CELL_OPTIONS(.if_version = &version), &err),
+                &err, "creating"))
+        return;
+    expect(
+        stile_cell_put(NULL, client, key, "b", 1, STILE_CELL_OPTIONS(.if_version = &version), &err),
+        &err, "putting");
+    expect(stile_guard_raise(client, key, 5, STILE_GUARD_OPTIONS(.issuer = "one:x"), &err), &err,
+           "raising");
+    if (expect(stile_cell_get(&cell, client, key, &err), &err, "reading"))
+        assert_true(cell->version >= version);
+    stile_cell_free(cell);
+    expect(stile_cell_list(client, key, ignore_cell, NULL, &err), &err, "listing");
+    expect(stile_cell_watch(cast->clients[1], key, PATIENCE_MS, write_once, cast, &err), &err,
+           "watching a cell");
+    expect(stile_cell_remove(client, key, STILE_CELL_OPTIONS(.token = 6), &err), &err, "removing");
+}
+
 static void play(const char *name)
 {
     struct cast cast = {.granted = STILE_CANCELLED};
@@ -212,6 +261,8 @@ static void play(const char *name)
     } else if (enter(&cast, 0, name) && enter(&cast, 1, name)) {
         if (strncmp(name, "watch/", 6) == 0)
             watch(&cast, name);
+        else if (strncmp(name, "cells/", 6) == 0)
+            use_cells(&cast, name);
         else
             pass_on(&cast, name);
     }
@@ -269,6 +320,14 @@ static void watching_short_of_memory(void **state)
     each_fails_in_turn("watch", 30);
 }
 
+static void cells_short_of_memory(void **state)
+{
+    (void)state;
+    if (!NOMEM_CELLS)
+        skip();
+    each_fails_in_turn("cells", 30);
+}
+
 static int is_empty(const struct stile_info *info, void *data)
 {
     (void)data;
@@ -303,7 +362,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opening_short_of_memory), cmocka_unit_test(locks_short_of_memory),
         cmocka_unit_test(slots_short_of_memory),   cmocka_unit_test(watching_short_of_memory),
-        cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(cells_short_of_memory),   cmocka_unit_test(nothing_is_left),
     };
     if (argc < 2) {
         fprintf(stderr, "usage: %s URL [FILTER]\n", argv[0]);

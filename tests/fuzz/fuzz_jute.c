@@ -123,7 +123,9 @@ static void ask_everything(struct session *session, struct requester *requester,
                zk_request_delete_batched(session, requester, "/x/4", on_answer) &&
                zk_request_delete_batched(session, requester, "/x/5", on_answer);
     MUST(all);
-    asked = 9;
+    zk_requests_send_batch(session);
+    MUST(zk_request_set(session, requester, "/x/6", "data", ANY_VERSION - 1, on_answer));
+    asked = 10;
 }
 
 static void turn(struct loop *loop)
