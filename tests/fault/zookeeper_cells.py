@@ -160,6 +160,8 @@ def written_by_hand(t, server):
         expect(other.get(path)[0], b"stile-cell 1 live %d 9 redis:x\nours" % (first + 2))
         expect(cells.tell("remove", key, token=9).status, "OK")
         expect(other.get(path)[0], b"stile-cell 1 gone %d 9 redis:x\n" % (first + 2))
+        other.set(path, b"stile-cell 1 gone %d 0 \n" % (first + 2))
+        expect(cells.put(key, "without a token"), first + 3)
 
 
 @on_server()
