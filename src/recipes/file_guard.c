@@ -90,7 +90,7 @@ static bool agree(const struct file_guard *a, const struct file_guard *b)
 /* The valid slot with the larger sequence. False: there is none. */
 static bool choose(struct file_guard *guard, char slots[2][SLOT_SIZE])
 {
-    struct file_guard seen[2];
+    struct file_guard seen[2] = {{.fd = guard->fd}, {.fd = guard->fd}};
     bool valid[2] = {slot_parse(&seen[0], slots[0]), slot_parse(&seen[1], slots[1])};
     bool whole = valid[0] && valid[1] && agree(&seen[0], &seen[1]);
     if (valid[0] && valid[1] && !whole && seen[0].sequence == seen[1].sequence)
@@ -98,7 +98,6 @@ static bool choose(struct file_guard *guard, char slots[2][SLOT_SIZE])
     if (!valid[0] && !valid[1])
         return false;
     unsigned best = valid[1] && (!valid[0] || seen[1].sequence > seen[0].sequence);
-    seen[best].fd = guard->fd;
     *guard = seen[best];
     guard->slot = best;
     guard->whole = whole;
