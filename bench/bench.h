@@ -89,6 +89,16 @@ struct async_subject {
 extern const struct async_subject async_zookeeper;
 extern const struct async_subject async_etcd;
 
+/* A value that is replaced if its version is the one that it got the time before; the first time,
+ * if there is none. */
+struct swap_subject {
+    const char *name;
+    void *(*open)(const char *place, const char *key);
+    void (*swap)(void *handle, const void *value, size_t size);
+};
+
+extern const struct swap_subject swap_etcd; /* a transaction: mod_revision compared, a put */
+
 /* Asks a server for a sign of life, and waits for it. */
 void bench_ping(const char *url);
 void hiredis_ping(const char *url);

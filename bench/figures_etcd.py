@@ -148,6 +148,19 @@ def handover(bench):
     return rows, {}
 
 
+def cells(bench):
+    """A value that is replaced if its version is the one before, and a bare transaction that does the same."""
+    rows = []
+    for label, size in (("100 bytes", 100), ("64 KiB", 65536)):
+        with server() as etcd:
+            lines = bench.run("cells", etcd.url, "etcd", bench.rounds(40), 32, size, 1)
+        for series, what in (("cell", ""), ("guarded", ", with the same token")):
+            ours, bare, ratio = compare(lines, "series", series, "bare", "p50_ns")
+            rows.append(row("etcd: cell swapped%s, %s, p50" % (what, label), time_text(ours),
+                            "bare " + time_text(bare), ratio, "1.2 x", ratio <= 1.2))
+    return rows, {}
+
+
 def runkill(bench):
     with server() as etcd:
         return runkill_at(bench, "etcd", etcd.url, bench.rounds(50))
@@ -163,4 +176,5 @@ def memory(bench):
 
 
 ALL = {"etcd-pair": pair, "etcd-cpu": cpu, "etcd-crowd": crowd, "etcd-inflight": in_flight,
-       "etcd-handover": handover, "etcd-runkill": runkill, "etcd-memory": memory}
+       "etcd-handover": handover, "etcd-runkill": runkill, "etcd-memory": memory,
+       "etcd-cells": cells}

@@ -21,6 +21,7 @@ struct bare {
     bench_done_fn *done;
     void *data;
     bool over;
+    int64_t revision; /* of its last swap */
 };
 
 static void on_change(struct conn *of)
@@ -163,6 +164,33 @@ void etcd_write(const char *url)
     await(bare);
 }
 
+static void on_swapped(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct bare *bare = data;
+    const Etcd__TxnResponse *answer = (const Etcd__TxnResponse *)message;
+    check(err);
+    if (!answer->succeeded)
+        bench_die("etcd: another revision");
+    bare->revision = answer->header->revision;
+    bare->over = true;
+}
+
+static void swap(void *handle, const void *value, size_t size)
+{
+    struct bare *bare = handle;
+    struct stile_error err;
+    struct txn txn;
+    etcd_txn_init(&txn);
+    etcd_txn_if_modified(&txn, &bare->key, bare->revision);
+    etcd_txn_put(&txn, THEN, &bare->key, "", 0)->value =
+        (ProtobufCBinaryData){.len = size, .data = (uint8_t *)value};
+    bare->over = false;
+    if (etcd_conn_request(conn, RPC_TXN, &txn.request.base, on_swapped, bare, &err))
+        check(&err);
+    await(bare);
+}
+
+const struct swap_subject swap_etcd = {.name = "etcd", .open = open_etcd, .swap = swap};
 const struct subject subject_etcd = {
     .name = "etcd", .open = open_etcd, .take = take_etcd, .give = give_etcd};
 const struct async_subject async_etcd = {
