@@ -20,6 +20,7 @@
  *     keys.c, identity.c, address.c   keys, owner values, the URL
  *     inspect.c                       list, show, watch, break
  *     cells.c                         values with a version and a guard
+ *     guard/, install.c               the guard for users' own data
  *     doctor_probe.c, doctor_rules.c  is this server fit for locks?
  */
 #include <stdio.h>
@@ -30,6 +31,7 @@
 #include "engines/redis/address.h"
 #include "engines/redis/doctor_probe.h"
 #include "engines/redis/errors.h"
+#include "engines/redis/guard/texts.h"
 #include "engines/redis/redis.h"
 #include "engines/redis/sentinel.h"
 #include "engines/redis/topology.h"
@@ -502,6 +504,8 @@ static void redis_forked(struct engine *engine)
     doctor_visits_forked(redis_of(engine)->visits);
 }
 
+extern const struct engine_class redis_class;
+
 static const char *const redis_params[] = {"prefix",
                                            "ca",
                                            "cert",
@@ -524,7 +528,15 @@ static const struct engine_detached detached = {
     .owner = redis_claims_owner,
 };
 
+static enum stile_status install_guard(const struct url *url, bool dry_run, const char **script,
+                                       struct stile_error *err)
+{
+    *script = redis_guard_library.source;
+    return dry_run ? STILE_OK : redis_install(&redis_class, url, err);
+}
+
 static const struct engine_admin admin = {
+    .install_guard = install_guard,
     .examine = redis_doctor_examine,
 };
 

@@ -269,6 +269,12 @@ void redis_inspect_cancel(struct engine *engine, struct query *query);
 extern const struct engine_cells redis_cells;
 void redis_cells_close(struct redis *redis); /* no request is answered any longer */
 
+/* ---- install.c ---- */
+
+/* class: to open the servers with. */
+enum stile_status redis_install(const struct engine_class *class, const struct url *url,
+                                struct stile_error *err);
+
 /* ---- doctor_rules.c ---- */
 
 void redis_doctor_examine(struct engine *engine, struct query *query);

@@ -326,7 +326,18 @@ static const struct engine_detached detached = {
     .owner = redlock_owner,
 };
 
+/* A majority of independent servers can't compare a token and write in one step. */
+static enum stile_status install_guard(const struct url *url, bool dry_run, const char **script,
+                                       struct stile_error *err)
+{
+    (void)url, (void)dry_run, (void)script;
+    return error_set(err, STILE_UNSUPPORTED, 0,
+                     "redlock keeps no guards: install one in the server that has the data, with "
+                     "redis://HOST");
+}
+
 static const struct engine_admin admin = {
+    .install_guard = install_guard,
     .examine = redlock_examine,
     .adopt = redlock_adopt,
     .resize = redlock_resize,
