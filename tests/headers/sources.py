@@ -38,6 +38,7 @@ LAYERS = {
 SHARED = {
     "src/engines/mysql/": ("engines/sql/",),
     "src/engines/postgres/": ("engines/sql/",),
+    "src/engines/redis/": ("engines/redis/guard/texts.h",),
     "src/engines/redlock/": tuple("engines/redis/%s.h" % name for name in (
         "address", "connection", "doctor_probe", "errors", "identity", "inspect", "keys", "loss", "lua",
         "reply")),

@@ -6,7 +6,7 @@
  *
  * A list is made of SCAN on every primary, for the names, and then of one script for some of them
  * at a time, in byte order; in a Cluster for one at a time, because each has a slot of its own. */
-#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,6 +77,62 @@ static void end(struct cell_request *request, const struct stile_error *err)
     request->engine->events->cell_done(request, err ? &why : NULL);
 }
 
+/* ---- wait_replicas ---- */
+
+/* In request->state. */
+enum {
+    WRITTEN, /* put: the version */
+    GONE,    /* 1: the server has forgotten the write */
+};
+
+static void end_uncounted(struct cell_request *request, const char *why)
+{
+    struct stile_error err;
+    error_set(&err, STILE_UNCERTAIN, 0,
+              "it was written, but it is not known whether enough replicas have it "
+              "(wait_replicas): %s",
+              why);
+    end(request, &err);
+}
+
+/* {token, version} of the guard, both of which only grow. */
+static void on_proved(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct cell_request *request = data;
+    bool there = !err && is_array(reply, 2) && number_in(reply, 0) >= request->token &&
+                 number_in(reply, 1) >= request->state[WRITTEN];
+    request->state[GONE] = !there && request->verb != CELL_RESET;
+}
+
+static void on_counted(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct cell_request *request = data;
+    const struct redis *redis = redis_of(request->engine);
+    long long reached = is_number(reply) ? reply->integer : 0;
+    char few[64];
+    snprintf(few, sizeof few, "only %lld of %u do", reached, redis->wait_replicas);
+    if (err || request->state[GONE])
+        end_uncounted(request, err ? err->message : "another server has replaced it");
+    else if (reached < redis->wait_replicas)
+        end_uncounted(request, few);
+    else
+        end(request, NULL);
+}
+
+static void count_replicas(struct cell_request *request, uint64_t version)
+{
+    struct redis *redis = redis_of(request->engine);
+    char room[RESOURCE_ROOM];
+    struct conn_arg args[] = {CONN_TEXT("HMGET"), {0}, CONN_TEXT("token"), CONN_TEXT("version")};
+    struct stile_error err;
+    redis_key_of_resource(&args[1], room, GUARD_STEM, request->key, request->key_len);
+    request->state[WRITTEN] = request->verb == CELL_PUT ? version : 0;
+    if (redis_replicas_count(redis->answering, args, 4, on_proved, on_counted, request, &err))
+        end_uncounted(request, err.message);
+}
+
+/* ---- outcomes ---- */
+
 static enum stile_status outcome_of(const redisReply *reply)
 {
     static const enum stile_status outcomes[] = {STILE_OK, STILE_STALE, STILE_FOREIGN,
@@ -96,17 +152,28 @@ static void take(struct cell_request *request, const redisReply *reply)
         cell.size = value->len;
     }
     request->engine->events->cell(request, &cell);
+    if (!status && !is_read(request) && redis_of(request->engine)->wait_replicas) {
+        count_replicas(request, cell.version);
+        return;
+    }
     if (status)
-        error_set(&refused, status, 0, "%s", stile_status_text(status));
+        error_set(&refused, status, 0, "refused"); /* core says why, from the cell */
     end(request, status ? &refused : NULL);
+}
+
+static bool is_sound(const redisReply *reply)
+{
+    return is_cell(reply) && outcome_of(reply) != STILE_CORRUPT;
 }
 
 static void on_answer(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct cell_request *request = data;
     struct stile_error why;
-    if (!err && (!is_cell(reply) || outcome_of(reply) == STILE_CORRUPT)) {
-        set_corrupt(&why);
+    if (!err && !is_sound(reply)) {
+        error_set(&why, STILE_CORRUPT, 0,
+                  "the server's answer has an unexpected form, or the cell's guard is damaged: "
+                  "HGETALL " GUARD_STEM "{...} shows it");
         err = &why;
     }
     if (err)

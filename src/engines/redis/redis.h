@@ -252,6 +252,12 @@ void redis_replicas_forget(struct redis_claim *claim);
 enum stile_status redis_replicas_confirm(struct redis_claim *claim, struct conn *conn, conn_fn *fn,
                                          struct stile_error *err);
 
+/* After another write, answered by this node: sends a command that proves that it is still there,
+ * and WAIT. If OK both are answered, in this order. */
+enum stile_status redis_replicas_count(struct node *node, const struct conn_arg *args, size_t n,
+                                       conn_fn *proved, conn_fn *counted, void *data,
+                                       struct stile_error *err);
+
 /* ---- renew.c ---- */
 
 void redis_claims_renew(struct engine *engine, struct claim *const *claims, size_t n);

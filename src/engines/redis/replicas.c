@@ -138,6 +138,15 @@ static bool same(const char *a, const char *b)
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
+/* To where requests go now. What it has not answered is in doubt. */
+static enum stile_status move_waits(struct node *node, const struct stream_target *target,
+                                    struct stile_error *err)
+{
+    struct stile_error why;
+    error_set(&why, STILE_UNREACHABLE, 0, "the primary is another server now");
+    return redis_conn_move(node->wait_conn, target->host, target->port, &why, err);
+}
+
 /* After a failover requests go to another server, and so must WAIT. */
 static enum stile_status connect_waits(struct node *node, struct stile_error *err)
 {
@@ -148,18 +157,21 @@ static enum stile_status connect_waits(struct node *node, struct stile_error *er
     if (had && same(had->target.host, options.target.host) &&
         had->target.port == options.target.port)
         return STILE_OK;
+    if (had && !redis_conn_is_idle(node->wait_conn))
+        return move_waits(node, &options.target, err);
     redis_conn_free(node->wait_conn);
     node->wait_conn = NULL;
     return redis_conn_new(&node->wait_conn, node->redis->engine.loop, &options, &events, node, err);
 }
 
-static enum stile_status send_wait(struct node *node, struct stile_error *err)
+static enum stile_status send_wait(struct node *node, conn_fn *fn, void *data,
+                                   struct stile_error *err)
 {
     char replicas[NUMBER_MAX], ms[NUMBER_MAX];
     redis_number_write(replicas, node->redis->wait_replicas);
     redis_number_write(ms, node->redis->wait_ms);
     struct conn_arg args[] = {CONN_TEXT("WAIT"), CONN_TEXT(replicas), CONN_TEXT(ms)};
-    return redis_conn_send(node->wait_conn, args, 3, on_waited, node, err);
+    return redis_conn_send(node->wait_conn, args, 3, fn, data, err);
 }
 
 static void fail_all(struct redis_claim **list, const struct stile_error *err)
@@ -185,7 +197,7 @@ static void start(struct node *node)
             fail(claim, &err);
     }
     node->waiting = true;
-    if (send_wait(node, &err)) {
+    if (send_wait(node, on_waited, node, &err)) {
         node->waiting = false;
         fail_all(&node->replicating, &err);
     }
@@ -199,4 +211,20 @@ void redis_replicas_await(struct redis_claim *claim, replicated_fn *replicated)
     claim->replicates_at = node;
     add(&node->gathering, claim);
     start(node);
+}
+
+/* ---- other writes ---- */
+
+/* WAIT counts what the server had written when the command before it on this connection was
+ * executed: by any client. */
+enum stile_status redis_replicas_count(struct node *node, const struct conn_arg *args, size_t n,
+                                       conn_fn *proved, conn_fn *counted, void *data,
+                                       struct stile_error *err)
+{
+    enum stile_status status = connect_waits(node, err);
+    if (!status)
+        status = redis_conn_send(node->wait_conn, args, n, proved, data, err);
+    if (!status && (status = send_wait(node, counted, data, err)))
+        redis_conn_forget(node->wait_conn, data);
+    return status;
 }

@@ -5,8 +5,8 @@
 -- KEYS  1 guard  2 cell
 -- ARGV  1 remove | raise | reset  2 token ('0': none)  3 issuer ('': not given)  4 strict (1)
 --       5 the version that it must have ('0': there must be none; '': any)
--- Returns {0, version, token, issuer} as they are now; refused {1 stale | 2 foreign | 3 conflict,
--- version, token, issuer} as they were.
+-- Returns {0, version, token, issuer} as they are now; refused {1 stale | 2 foreign | 3 conflict |
+-- 4 a damaged guard, version, token, issuer} as they were.
 -- Safe to repeat, unless it is strict.
 --
 -- A server that is out of memory lets a script add something only after the script has changed
@@ -25,7 +25,10 @@ if verb == 'reset' then
   return {0, version, token, issuer}
 end
 local refused = verdict(token, issuer, strict, highest, from)
-if refused then return {refused == 'STALE' and 1 or 2, version, highest, from} end
+if refused then
+  local outcomes = {STALE = 1, FOREIGN = 2, CORRUPT = 4}
+  return {outcomes[refused], version, highest, from}
+end
 if wanted ~= '' and wanted ~= version then return {3, version, highest, from} end
 if verb == 'remove' and version ~= '0' then
   -- The version stays behind: the next value must have a larger one.

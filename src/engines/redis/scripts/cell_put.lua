@@ -5,12 +5,11 @@
 -- KEYS  1 guard  2 cell
 -- ARGV  1 value  2 token ('0': none)  3 issuer ('': not given)  4 strict (1)
 --       5 the version that it must have ('0': there must be none; '': any)
--- Returns {0, version, token, issuer} as they are now; refused {1 stale | 2 foreign | 3 conflict,
--- version, token, issuer} as they were.
+-- Returns {0, version, token, issuer} as they are now; refused {1 stale | 2 foreign | 3 conflict |
+-- 4 a damaged guard, version, token, issuer} as they were.
 -- Not safe to repeat without a version: the value could overwrite a later one.
 --
--- The usual put has three calls and makes no function: each costs some per cent of a plain SET. SET
--- comes first because it may fail.
+-- The usual put has three calls and makes no function: each costs some per cent of a plain SET.
 local call, guard, cell = redis.call, KEYS[1], KEYS[2]
 local token, issuer, wanted = ARGV[2], ARGV[3], ARGV[5]
 local seen = call('HMGET', guard, 'token', 'issuer', 'version')
@@ -21,22 +20,19 @@ if news or ARGV[4] == '1' then
   -- include: ../guard/lib/verdict.lua
   local refused = verdict(token, issuer, ARGV[4] == '1', highest, from)
   if refused then
-    local there = call('EXISTS', cell) == 1 and version or '0'
-    return {refused == 'STALE' and 1 or 2, there, highest, from}
+    local outcomes = {STALE = 1, FOREIGN = 2, CORRUPT = 4}
+    return {outcomes[refused], call('EXISTS', cell) == 1 and version or '0', highest, from}
   end
 end
-local done
-if wanted == '' then
-  done = call('SET', cell, ARGV[1])
-elseif wanted == '0' then
-  done = call('SET', cell, ARGV[1], 'NX')
-else
-  done = wanted == version and call('SET', cell, ARGV[1], 'XX')
-end
-if not done then
+local replaces = wanted ~= '' and wanted ~= '0'
+local fits = wanted == '' or wanted == '0' and call('EXISTS', cell) == 0
+  or replaces and wanted == version and call('SET', cell, ARGV[1], 'XX')
+if not fits then
   return {3, call('EXISTS', cell) == 1 and version or '0', highest, from}
 end
+-- Before SET, as it fails if the version is damaged. A value set by hand has version 1, unstored.
+version = call('HINCRBY', guard, 'version', version and not seen[3] and 2 or 1)
 if token ~= '0' and issuer ~= '' then from = issuer end
 if token ~= '0' and news then call('HSET', guard, 'token', token, 'issuer', from) end
--- A value that was set by hand had version 1, which is not stored.
-return {0, call('HINCRBY', guard, 'version', version and not seen[3] and 2 or 1), token, from}
+if not replaces then call('SET', cell, ARGV[1]) end
+return {0, version, token, from}

@@ -61,6 +61,8 @@ local function judge(keys, args, seen)
   if refused == 'FOREIGN' then
     return nil, redis.error_reply('FOREIGN token of ' .. issuer .. ' for ' .. name ..
       ', whose tokens come from ' .. from)
+  elseif refused == 'CORRUPT' then
+    return nil, redis.error_reply('BADGUARD the guard of ' .. name .. ' is damaged: reset it')
   elseif refused then
     return nil, redis.error_reply('STALE stale token ' .. token .. ' for ' .. name ..
       ': the highest seen is ' .. highest)

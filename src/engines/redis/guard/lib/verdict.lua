@@ -8,7 +8,11 @@ local function is_less(a, b)
 end
 
 -- 'FOREIGN', 'STALE', or nil if the token passes. Token '0', none, passes where none was seen.
+-- 'CORRUPT': what was seen is no token, so that nothing can be compared with it.
 local function verdict(token, issuer, strict, highest, from)
+  if highest ~= '0' and not (#highest <= 19 and string.find(highest, '^[1-9]%d*$')) then
+    return 'CORRUPT'
+  end
   if token ~= '0' and issuer ~= '' and from ~= '' and issuer ~= from then return 'FOREIGN' end
   if is_less(token, highest) or strict and token == highest and token ~= '0' then return 'STALE' end
 end
