@@ -26,6 +26,7 @@ from embed_nginx import join  # noqa: E402
 PATIENCE_S = 60
 MODULES = "/usr/lib/nginx/modules"
 WORKER_USER = "www-data"
+NAMES_WORKER = "proxy_set_header X-Worker $pid;"  # so that a test knows which one has passed it on
 DEFAULTS = {"MEMORY": "1m", "WAIT_MS": "60000", "SETTLE_MS": "60000", "REQUIRE": "writes"}
 
 MAIN = """
@@ -44,6 +45,7 @@ http {
     fastcgi_temp_path %(dir)s/fastcgi;
     uwsgi_temp_path %(dir)s/uwsgi;
     scgi_temp_path %(dir)s/scgi;
+    %(http)s
     include %(dir)s/guard.conf;
 }
 """
@@ -154,11 +156,12 @@ class Upstream:
 class Nginx(OwnServer):
     program = "nginx"
 
-    def __init__(self, upstream_port, workers=2, location="", start=True, **values):
+    def __init__(self, upstream_port, workers=2, location="", http_block="", start=True, **values):
+        """location, http_block: more for these blocks."""
         self.dir = tempfile.mkdtemp(prefix="stile-nginx-")
         self.state = os.path.join(self.dir, "state")
         self.port = free_port()
-        self.workers, self.location = workers, location
+        self.workers, self.location, self.http = workers, location, http_block
         self.values = {"LISTEN": "127.0.0.1:%d" % self.port, "STATE": self.state,
                        "UPSTREAM": "http://127.0.0.1:%d" % upstream_port, **values}
         os.mkdir(self.state, 0o700)
@@ -171,11 +174,9 @@ class Nginx(OwnServer):
 
     def configure(self, **values):
         self.values.update(values)
-        # The test needs to know which worker has passed a request on.
-        text = printed(**self.values).replace("proxy_http_version",
-                                              "proxy_set_header X-Worker $pid; %s proxy_http_version"
-                                              % self.location)
+        text = printed(**self.values).replace("proxy_http_version", self.location + " proxy_http_version")
         main = MAIN % {"dir": self.dir, "modules": MODULES, "workers": self.workers,
+                       "http": self.http,
                        "user": "user %s;" % WORKER_USER if os.geteuid() == 0 else ""}
         for name, content in ("guard.conf", text), ("nginx.conf", main):
             with open(os.path.join(self.dir, name), "w", encoding="ascii") as file:
@@ -320,8 +321,9 @@ def guarded(**how):
     def decorate(case):
         def run():
             upstream = Upstream()
+            more = NAMES_WORKER + how.pop("location", "")
             try:
-                with Nginx(upstream.port, **how) as nginx:
+                with Nginx(upstream.port, location=more, **how) as nginx:
                     try:
                         case(nginx, upstream)
                     except AssertionError:
