@@ -45,7 +45,7 @@ long pwrite(int fd, const char *data, size_t size, long offset);
 local O_RDONLY, O_WRONLY, O_RDWR = 0, 1, 2
 local O_CREAT, O_TRUNC, O_APPEND, O_CLOEXEC = 0x40, 0x200, 0x400, 0x80000
 local F_OFD_GETLK, F_OFD_SETLK, F_WRLCK, F_UNLCK = 36, 37, 1, 2
-local CLOCK_BOOTTIME, SEEK_END, MODE_0600 = 7, 2, 384
+local CLOCK_BOOTTIME, SEEK_END, MODE_0600, ENOENT = 7, 2, 384, 2
 
 local TOKEN_DIGITS, TOKEN_MAX = 19, "9223372036854775807"
 local NO_TOKEN = rep("0", TOKEN_DIGITS)
@@ -114,9 +114,9 @@ end
 -- The last line of each resource.
 local function read_journal()
     local last, damaged = {}, 0
-    local file = io.open(path("journal"), "rb")
+    local file, problem, errno = io.open(path("journal"), "rb")
     if not file then
-        return last
+        return errno == ENOENT and last or error(problem, 0)
     end
     for line in file:lines() do
         local resource, token, flag, issuer = parse_line(line)
@@ -321,7 +321,7 @@ local function settle(resource, token)
     end
     dict:safe_set("R" .. resource, token .. ".")
     -- Without a sync: if this line is lost, requests wait once more after a restart.
-    append(journal_line(token, ".", dict:get("I" .. resource) or "", resource))
+    pcall(append, journal_line(token, ".", dict:get("I" .. resource) or "", resource))
     return true
 end
 
@@ -397,7 +397,12 @@ local function try_to_pass(request)
     if not flight then
         return problem
     elseif is_open(request) then
-        held[request_address()] = flight
+        local address = request_address()
+        local before = held[address] -- the same request, before an internal redirect
+        held[address] = flight
+        if before then
+            withdraw(before)
+        end
         return "pass"
     end
     withdraw(flight)
@@ -591,8 +596,11 @@ local function reset(token, issuer, resource)
 end
 
 local function take_over_resets()
-    local file = io.open(path("reset"), "rb")
+    local file, problem, errno = io.open(path("reset"), "rb")
     if not file then
+        if errno ~= ENOENT then
+            ngx.log(ngx.ERR, "stile guard: ", problem)
+        end
         return
     end
     for line in file:lines() do

@@ -295,10 +295,35 @@ def answers_of_every_kind_come_to_an_end(nginx, upstream):
         "failed": b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 5\r\n\r\nsorry",
         "large": b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 1000000,
     })
-    for token, body in enumerate(upstream.answers, 33):
+    for token, body in enumerate(list(upstream.answers), 33):
         assert nginx.status("accounts", token, body=body) in (200, 204, 304, 500), body
     expect(nginx.status("accounts", 99, method="HEAD"), 200)
     expect(nginx.status("accounts", 100), 200)
+
+
+@guarded(SETTLE_MS="100")
+def an_internal_redirect_is_the_same_request(nginx, upstream):
+    upstream.answers["redirected"] = (b"HTTP/1.1 200 OK\r\nX-Accel-Redirect: /elsewhere\r\n"
+                                      b"Content-Length: 0\r\n\r\n")
+    expect(nginx.status("accounts", 33, body="redirected"), 200)
+    expect(nginx.status("accounts", 34), 200)
+    expect([token for what, token in upstream.events if what == "end"], ["33", "33", "34"])
+
+
+@guarded()
+def a_journal_that_cannot_be_read_is_not_taken_for_empty(nginx, _):
+    expect(nginx.status("accounts", 33), 200)
+    nginx.kill(signal.SIGQUIT)
+    path = os.path.join(nginx.state, "journal")
+    os.rename(path, path + ".kept")
+    os.mkdir(path)
+    nginx.configure(WAIT_MS="250")
+    nginx.process = nginx.spawn()
+    spin(lambda: "stile guard: " in nginx.log)
+    expect(nginx.status("accounts", 32), 503)
+    os.rmdir(path)
+    os.rename(path + ".kept", path)
+    spin(lambda: nginx.status("accounts", 32) == 412)
 
 
 @guarded()
@@ -332,5 +357,7 @@ if __name__ == "__main__":
         an_upstream_that_times_out_does_not_block_for_ever,
         an_answer_that_breaks_off_may_still_be_at_work,
         answers_of_every_kind_come_to_an_end,
+        an_internal_redirect_is_the_same_request,
+        a_journal_that_cannot_be_read_is_not_taken_for_empty,
         what_was_never_sent_is_not_in_flight,
     ]))

@@ -105,7 +105,7 @@ class Listener(http.server.ThreadingHTTPServer):
 
 class Upstream:
     """Writes what it is sent into a list. A request whose body names a gate waits for it before it
-    writes; one whose body names an answer gets these bytes. events lists (what, token) in order."""
+    writes; one whose body names an answer gets these bytes, once. events lists (what, token) in order."""
 
     def __init__(self):
         self.server = Listener(("127.0.0.1", 0), Handler)
@@ -133,7 +133,7 @@ class Upstream:
             assert self.gates[body].wait(PATIENCE_S)
         self.note("end", token)
         if body in self.answers:
-            handler.wfile.write(self.answers[body])
+            handler.wfile.write(self.answers.pop(body))
             handler.close_connection = True
         else:
             handler.reply("written")
