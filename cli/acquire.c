@@ -12,6 +12,17 @@
 
 /* ---- acquire ---- */
 
+/* The issuer contains the name, which may have any character. */
+static void print_fence(struct stile_lock *lock, uint64_t token)
+{
+    char issuer[STILE_ISSUER_MAX + 1];
+    stile_lock_issuer(lock, issuer, sizeof issuer);
+    printf("STILE_TOKEN=%" PRIu64 "; export STILE_TOKEN;\nSTILE_ISSUER='", token);
+    for (const char *at = issuer; *at != '\0'; at++)
+        fputs(*at == '\'' ? "'\\''" : (char[]){*at, '\0'}, stdout);
+    puts("'; export STILE_ISSUER;");
+}
+
 static int print_claim(struct stile_lock *lock, bool as_json)
 {
     uint64_t token = 0;
@@ -32,9 +43,9 @@ static int print_claim(struct stile_lock *lock, bool as_json)
          * token of an earlier lock must not be taken for this one's. */
         printf("STILE_OWNER=%s; export STILE_OWNER;\n", owner != NULL ? owner : "");
         if (fenced)
-            printf("STILE_TOKEN=%" PRIu64 "; export STILE_TOKEN;\n", token);
+            print_fence(lock, token);
         else
-            puts("unset STILE_TOKEN;");
+            puts("unset STILE_TOKEN STILE_ISSUER;");
     }
     return finish_output(0);
 }
@@ -109,7 +120,7 @@ const struct verb verb_acquire = {
     .about =
         "Takes NAME and exits. The lock lasts for its TTL; stile renew extends it, stile release "
         "ends it. Prints shell commands that set STILE_OWNER, which both of them need, and "
-        "STILE_TOKEN, the fencing token:\n"
+        "STILE_TOKEN and STILE_ISSUER, the fencing token and where it comes from:\n"
         "    claim=$(stile acquire NAME) || exit; eval \"$claim\"\n"
         "(eval \"$(stile acquire NAME)\" would hide a failure.) For scripts that cannot be one "
         "command; otherwise stile run is safer.",

@@ -62,6 +62,7 @@ static void print_json(const struct stile_caps *caps, const struct choice *choic
     json_bool(&json, "detached", caps->detached);
     json_bool(&json, "restores", caps->restores);
     json_bool(&json, "jobs", caps->jobs);
+    json_bool(&json, "cells", caps->cells);
     json_bool(&json, "history", caps->history);
     if (caps->most_locks > 0)
         json_uint(&json, "most_locks", caps->most_locks);
@@ -110,6 +111,7 @@ static void print_table(const struct stile_caps *caps, const struct choice *choi
     add_row(&table, "proclaim", caps->proclaims ? "yes, for all to see" : "no");
     add_row(&table, "acquire, release", caps->detached ? "yes" : "no: use stile run");
     add_row(&table, "jobs", caps->jobs ? "yes, after stile setup" : "no");
+    add_row(&table, "cells, guards", caps->cells ? "yes" : "no");
     add_row(&table, "last holder", caps->history ? "recorded by stile run" : "not recorded");
     snprintf(most, sizeof most, "%u by one client", caps->most_locks);
     if (caps->most_locks > 0)

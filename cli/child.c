@@ -17,13 +17,9 @@
 
 /* A nested run must not show its command the outer lock, so all of these are replaced. The
  * variables of the job that it runs for are kept. */
-static const char *const of_locks[] = {"STILE_NAME=",
-                                       "STILE_NAMES=",
-                                       "STILE_TOKEN=",
-                                       "STILE_TOKENS=",
-                                       "STILE_ENGINE=",
-                                       "STILE_ENGINE_FROM=",
-                                       NULL};
+static const char *const of_locks[] = {"STILE_NAME=",   "STILE_NAMES=",       "STILE_TOKEN=",
+                                       "STILE_TOKENS=", "STILE_ISSUER=",      "STILE_RESOURCE=",
+                                       "STILE_ENGINE=", "STILE_ENGINE_FROM=", NULL};
 static const char *const of_jobs[] = {
     "STILE_QUEUE=", "STILE_JOB_ID=", "STILE_JOB_KEY=", "STILE_JOB_TRIES=", NULL};
 
@@ -42,7 +38,7 @@ static char **inherited(size_t *kept, bool for_job)
     size_t count = 0;
     while (environ[count] != NULL)
         count++;
-    char **out = must_alloc(calloc(count + 9, sizeof *out));
+    char **out = must_alloc(calloc(count + 12, sizeof *out));
     *kept = 0;
     for (size_t i = 0; i < count; i++) {
         if (!is_one_of(environ[i], of_locks) && !(for_job && is_one_of(environ[i], of_jobs)))
@@ -101,6 +97,7 @@ static char *number(const char *key, uint64_t value)
 char **child_environment(const struct options *options, struct stile_lock *const *locks, size_t n,
                          const char *first)
 {
+    char issuer[STILE_ISSUER_MAX + 1];
     size_t kept, i = 0;
     uint64_t token;
     char **out = inherited(&kept, false);
@@ -108,8 +105,13 @@ char **child_environment(const struct options *options, struct stile_lock *const
         i++;
     add_engine(out, &kept, options);
     out[kept++] = variable("STILE_NAME", stile_lock_name(locks[i]));
-    if (stile_lock_token(locks[i], &token) == STILE_OK)
+    if (stile_lock_token(locks[i], &token) == STILE_OK) {
         out[kept++] = number("STILE_TOKEN", token);
+        stile_lock_issuer(locks[i], issuer, sizeof issuer);
+        out[kept++] = variable("STILE_ISSUER", issuer);
+    }
+    if (options->given & OPT_GUARD)
+        out[kept++] = variable("STILE_RESOURCE", strchr(options->guard, '#') + 1);
     if (n > 1)
         add_lists(&out[kept], &out[kept + 1], locks, n);
     return out;

@@ -13,7 +13,7 @@
 
 /* Beside these, run ends with its command's own code, or 128 + N for a signal. */
 enum exit_code {
-    EXIT_WARNING = 1, /* doctor */
+    EXIT_NO = 1, /* cell: there is none, or it has another version; doctor: there are warnings */
     EXIT_DANGER = 2,
     EXIT_USAGE = 64,
     EXIT_ENGINE = 69, /* unreachable, refused, damaged or not able to */
@@ -29,44 +29,54 @@ enum exit_code {
 /* ---- options.c ---- */
 
 /* One bit for each option. */
-#define OPT_ENGINE   (UINT64_C(1) << 0)
-#define OPT_JSON     (UINT64_C(1) << 1)
-#define OPT_TRY      (UINT64_C(1) << 2)
-#define OPT_WAIT     (UINT64_C(1) << 3)
-#define OPT_TTL      (UINT64_C(1) << 4)
-#define OPT_SHARED   (UINT64_C(1) << 5)
-#define OPT_SLOTS    (UINT64_C(1) << 6)
-#define OPT_HOLD     (UINT64_C(1) << 7)
-#define OPT_DELAY    (UINT64_C(1) << 8)
-#define OPT_PROFILE  (UINT64_C(1) << 9)
-#define OPT_GRACE    (UINT64_C(1) << 10)
-#define OPT_QUIET    (UINT64_C(1) << 11)
-#define OPT_OWNER    (UINT64_C(1) << 12)
-#define OPT_TOKEN    (UINT64_C(1) << 13)
-#define OPT_YES      (UINT64_C(1) << 14)
-#define OPT_HELP     (UINT64_C(1) << 15)
-#define OPT_ADOPT    (UINT64_C(1) << 16)
-#define OPT_PRINT    (UINT64_C(1) << 17)
-#define OPT_PROCLAIM (UINT64_C(1) << 18)
-#define OPT_COMMAND  (UINT64_C(1) << 19) /* takes `-- CMD ARG...` */
-#define OPT_KEY      (UINT64_C(1) << 20) /* from here on: jobs */
-#define OPT_DUE      (UINT64_C(1) << 21)
-#define OPT_PARALLEL (UINT64_C(1) << 22)
-#define OPT_TRIES    (UINT64_C(1) << 23)
-#define OPT_BACKOFF  (UINT64_C(1) << 24)
-#define OPT_LEASE    (UINT64_C(1) << 25)
-#define OPT_FINISH   (UINT64_C(1) << 26)
-#define OPT_ONCE     (UINT64_C(1) << 27)
-#define OPT_DRAIN    (UINT64_C(1) << 28)
-#define OPT_LEAVE    (UINT64_C(1) << 29) /* run */
-#define OPT_LABEL    (UINT64_C(1) << 30)
-#define OPT_CODE     (UINT64_C(1) << 31)
-#define OPT_RESIZE   (UINT64_C(1) << 32) /* doctor */
-#define OPT_FENCED   (UINT64_C(1) << 33) /* run */
-#define OPT_LINES    (UINT64_C(1) << 36) /* jobs add */
-#define OPT_NULL     (UINT64_C(1) << 37)
-#define OPT_STATE    (UINT64_C(1) << 38) /* jobs ls */
-#define OPT_PAYLOAD  (UINT64_C(1) << 39) /* jobs show */
+#define OPT_ENGINE     (UINT64_C(1) << 0)
+#define OPT_JSON       (UINT64_C(1) << 1)
+#define OPT_TRY        (UINT64_C(1) << 2)
+#define OPT_WAIT       (UINT64_C(1) << 3)
+#define OPT_TTL        (UINT64_C(1) << 4)
+#define OPT_SHARED     (UINT64_C(1) << 5)
+#define OPT_SLOTS      (UINT64_C(1) << 6)
+#define OPT_HOLD       (UINT64_C(1) << 7)
+#define OPT_DELAY      (UINT64_C(1) << 8)
+#define OPT_PROFILE    (UINT64_C(1) << 9)
+#define OPT_GRACE      (UINT64_C(1) << 10)
+#define OPT_QUIET      (UINT64_C(1) << 11)
+#define OPT_OWNER      (UINT64_C(1) << 12)
+#define OPT_TOKEN      (UINT64_C(1) << 13)
+#define OPT_YES        (UINT64_C(1) << 14)
+#define OPT_HELP       (UINT64_C(1) << 15)
+#define OPT_ADOPT      (UINT64_C(1) << 16)
+#define OPT_PRINT      (UINT64_C(1) << 17)
+#define OPT_PROCLAIM   (UINT64_C(1) << 18)
+#define OPT_COMMAND    (UINT64_C(1) << 19) /* takes `-- CMD ARG...` */
+#define OPT_KEY        (UINT64_C(1) << 20) /* from here on: jobs */
+#define OPT_DUE        (UINT64_C(1) << 21)
+#define OPT_PARALLEL   (UINT64_C(1) << 22)
+#define OPT_TRIES      (UINT64_C(1) << 23)
+#define OPT_BACKOFF    (UINT64_C(1) << 24)
+#define OPT_LEASE      (UINT64_C(1) << 25)
+#define OPT_FINISH     (UINT64_C(1) << 26)
+#define OPT_ONCE       (UINT64_C(1) << 27)
+#define OPT_DRAIN      (UINT64_C(1) << 28)
+#define OPT_LEAVE      (UINT64_C(1) << 29) /* run */
+#define OPT_LABEL      (UINT64_C(1) << 30)
+#define OPT_CODE       (UINT64_C(1) << 31)
+#define OPT_RESIZE     (UINT64_C(1) << 32) /* doctor */
+#define OPT_FENCED     (UINT64_C(1) << 33) /* run */
+#define OPT_LINES      (UINT64_C(1) << 36) /* jobs add */
+#define OPT_NULL       (UINT64_C(1) << 37)
+#define OPT_STATE      (UINT64_C(1) << 38) /* jobs ls */
+#define OPT_PAYLOAD    (UINT64_C(1) << 39) /* jobs show */
+#define OPT_ISSUER     (UINT64_C(1) << 40) /* cells, guards, files */
+#define OPT_STRICT     (UINT64_C(1) << 41)
+#define OPT_IF_VERSION (UINT64_C(1) << 42) /* cell */
+#define OPT_GUARD      (UINT64_C(1) << 43) /* run */
+#define OPT_DIALECT    (UINT64_C(1) << 44) /* guard sql, lua, nginx */
+#define OPT_SCRIPT     (UINT64_C(1) << 45)
+#define OPT_LISTEN     (UINT64_C(1) << 46)
+#define OPT_UPSTREAM   (UINT64_C(1) << 47)
+#define OPT_STATE_DIR  (UINT64_C(1) << 48)
+#define OPT_REQUIRE    (UINT64_C(1) << 49)
 
 #define OPT_CLAIM                                                                                  \
     (OPT_TRY | OPT_WAIT | OPT_TTL | OPT_SHARED | OPT_SLOTS | OPT_HOLD | OPT_DELAY | OPT_PROFILE)
@@ -74,13 +84,15 @@ enum exit_code {
 struct options {
     uint64_t given; /* bits OPT_... */
     char *engine;
-    char *hidden;    /* our copy of it, where engine_hide_secrets() made one */
-    int64_t wait_ms; /* as for stile_lock_acquire() */
+    char *hidden, *hidden_guard; /* our copies, where engine_hide_secrets() made one */
+    int64_t wait_ms;             /* as for stile_lock_acquire() */
     int64_t ttl_ms, hold_ms, delay_ms, grace_ms;
     uint64_t slots, token;
     enum stile_profile profile;
-    char *owner, *proclaim, *label;
-    uint64_t code; /* for 69, 75 and 76 */
+    char *owner, *proclaim, *label, *issuer, *guard;
+    uint64_t if_version;
+    char *dialect, *script, *listen, *upstream, *state_dir, *require; /* guard sql, lua, nginx */
+    uint64_t code;                                                    /* for 69, 75 and 76 */
     char *key, *state;
     int64_t due_ms, backoff_ms, lease_ms, finish_ms;
     uint64_t parallel, tries;
@@ -102,7 +114,10 @@ struct verb {
 
 extern const struct verb verb_run, verb_acquire, verb_renew, verb_release, verb_ls, verb_show,
     verb_watch, verb_break, verb_caps, verb_doctor, verb_setup, verb_jobs_add, verb_jobs_work,
-    verb_jobs_ls, verb_jobs_show, verb_jobs_retry, verb_jobs_drop;
+    verb_jobs_ls, verb_jobs_show, verb_jobs_retry, verb_jobs_drop, verb_cell_get, verb_cell_put,
+    verb_cell_rm, verb_cell_ls, verb_cell_watch, verb_cell_update, verb_guard_check,
+    verb_guard_raise, verb_guard_show, verb_guard_reset, verb_guard_install, verb_guard_sql,
+    verb_guard_lua, verb_guard_nginx;
 
 /* 0, or EXIT_USAGE after a message. argv[0] is the verb; argv is reordered: arguments come first.
  */
@@ -149,6 +164,15 @@ int engine_open_detached(struct stile_client **client, const struct options *opt
 
 /* option: --json or NULL. Returns the exit code. */
 int engines_print(const char *option);
+
+/* ---- watch.c ---- */
+
+#define STAMP_MAX 40
+
+/* UTC with milliseconds, so that lines of several machines can be merged. */
+void stamp_write(char stamp[STAMP_MAX]);
+/* Non-zero stops the watch: its reader is gone. */
+int stamp_end_line(void);
 
 /* ---- duration.c ---- */
 

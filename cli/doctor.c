@@ -173,7 +173,7 @@ static int exit_code(struct visit *visit)
     else
         print_sum(visit);
     return finish_output(visit->seen[STILE_DANGER] > 0    ? EXIT_DANGER
-                         : visit->seen[STILE_WARNING] > 0 ? EXIT_WARNING
+                         : visit->seen[STILE_WARNING] > 0 ? EXIT_NO
                                                           : 0);
 }
 

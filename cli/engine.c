@@ -60,17 +60,35 @@ const char *engine_url(const struct options *options)
     return whole != NULL ? whole : url;
 }
 
-void engine_hide_secrets(struct options *options)
+static bool has_secrets(const char *url)
 {
     char redacted[STILE_URL_MAX + 1];
-    if (!(options->given & OPT_ENGINE))
-        return;
-    char *word = options->engine;
-    stile_url_redact(redacted, sizeof redacted, word);
-    if (strcmp(redacted, word) == 0)
-        return;
-    options->engine = options->hidden = must_alloc(strdup(word));
+    stile_url_redact(redacted, sizeof redacted, url);
+    return strcmp(redacted, url) != 0;
+}
+
+/* A copy of the word, which is overwritten. */
+static char *hide(char *word)
+{
+    char *copy = must_alloc(strdup(word));
     memset(word, '*', strlen(word));
+    return copy;
+}
+
+static void hide_guard(struct options *options)
+{
+    char *url = must_alloc(strndup(options->guard, strcspn(options->guard, "#")));
+    if (url[0] != '\0' && has_secrets(url))
+        options->guard = options->hidden_guard = hide(options->guard);
+    free(url);
+}
+
+void engine_hide_secrets(struct options *options)
+{
+    if ((options->given & OPT_ENGINE) && has_secrets(options->engine))
+        options->engine = options->hidden = hide(options->engine);
+    if (options->given & OPT_GUARD)
+        hide_guard(options);
 }
 
 void engine_from_argument(struct options *options)

@@ -18,10 +18,16 @@
 
 void wait_ready(struct stile_client *client, const struct inbox *inbox, int64_t until_ms)
 {
+    wait_ready_or(client, inbox, until_ms, -1);
+}
+
+void wait_ready_or(struct stile_client *client, const struct inbox *inbox, int64_t until_ms, int fd)
+{
     struct pollfd fds[] = {
         {.fd = stile_client_fd(client), .events = POLLIN},
         {.fd = inbox->signal_fd, .events = POLLIN},
         {.fd = inbox->orphaned ? -1 : inbox->link.lifeline, .events = POLLIN},
+        {.fd = fd, .events = POLLIN},
     };
     int64_t due = inbox_due_ms(inbox);
     if (until_ms < due)
@@ -31,7 +37,7 @@ void wait_ready(struct stile_client *client, const struct inbox *inbox, int64_t 
         timeout = 0;
     if (timeout > 60000)
         timeout = 60000;
-    if (poll(fds, 3, (int)timeout) > 0 && fds[0].revents != 0)
+    if (poll(fds, 4, (int)timeout) > 0 && fds[0].revents != 0)
         stile_client_dispatch(client);
 }
 

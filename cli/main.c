@@ -18,11 +18,17 @@ static const struct verb *const verbs[] = {
 /* Verbs of two words, by their first one. */
 static const struct group {
     const char *name;
-    const struct verb *verbs[8]; /* NULL-terminated */
+    const struct verb *verbs[12]; /* NULL-terminated */
 } groups[] = {
     {"jobs",
      {&verb_jobs_add, &verb_jobs_work, &verb_jobs_ls, &verb_jobs_show, &verb_jobs_retry,
       &verb_jobs_drop}},
+    {"cell",
+     {&verb_cell_get, &verb_cell_put, &verb_cell_rm, &verb_cell_ls, &verb_cell_watch,
+      &verb_cell_update}},
+    {"guard",
+     {&verb_guard_check, &verb_guard_raise, &verb_guard_show, &verb_guard_reset,
+      &verb_guard_install, &verb_guard_sql, &verb_guard_lua, &verb_guard_nginx}},
 };
 
 #define N_VERBS  (sizeof verbs / sizeof verbs[0])
@@ -84,11 +90,18 @@ static void print_overview(FILE *out)
           "  stile jobs add|work QUEUE          run a queue of jobs in a database\n"
           "  stile jobs ls [QUEUE]              count queues, or list the jobs of one\n"
           "  stile jobs show|retry|drop QUEUE   look at jobs, or repair a queue\n"
+          "  stile cell get|put|rm KEY          read and write a small value with a version\n"
+          "  stile cell ls|watch [PREFIX]       list cells, or print changes of one\n"
+          "  stile cell update KEY -- CMD       pass a cell through a command\n"
+          "  stile guard check|raise URL RES    compare a token with the highest one seen\n"
+          "  stile guard show|reset URL RES     look at a guard, or start it anew\n"
+          "  stile guard install URL            create what guards need in a server\n"
+          "  stile guard sql|lua|nginx [...]    print a guard for another program\n"
           "  stile acquire|renew|release NAME   hold a lock across commands of a script\n\n"
           "stile VERB --help lists all options. -e URL, $STILE_ENGINE or a stile.conf\n"
           "chooses the engine; stile --engines lists those that are installed.\n"
-          "Exit codes: the command's own; 75 not acquired, 76 lost, 69 engine failed,\n"
-          "64 usage.\n",
+          "Exit codes: the command's own; 75 not acquired, 76 lost, 77 stale token, 69\n"
+          "engine failed, 64 usage.\n",
           out);
 }
 
@@ -161,6 +174,7 @@ static int run_verb(const struct verb *verb, int argc, char **argv)
     engine_hide_secrets(&options);
     code = verb->run(&options);
     free(options.hidden);
+    free(options.hidden_guard);
     return code;
 }
 

@@ -10,7 +10,7 @@
 
 #define LEASE_MIN_MS 1000
 
-enum value_kind { FLAG, TEXT, DURATION, COUNT, CODE, PROFILE };
+enum value_kind { FLAG, TEXT, DURATION, COUNT, NUMBER, CODE, PROFILE };
 
 struct option_rule {
     uint64_t bit;
@@ -54,6 +54,9 @@ static const struct option_rule rules[] = {
      .about = "release the lock when CMD ends, even if it left processes running"},
     {OPT_FENCED, 0, "require-token", FLAG, 0, NULL,
      .about = "exit 69 instead of running CMD without a fencing token"},
+    {OPT_GUARD, 0, "guard", TEXT, AT(guard), "PLACE",
+     .about = "raise the guard at URL#RESOURCE to the lock's token before CMD starts; without "
+              "URL, on the engine of the lock (default: no guard)"},
     {OPT_LABEL, 0, "label", TEXT, AT(label), "TEXT",
      .about = "name that stile show prints (default: the program's name)"},
     {OPT_CODE, 'E', "conflict-exit-code", CODE, AT(code), "CODE",
@@ -62,8 +65,15 @@ static const struct option_rule rules[] = {
      .about = "text shown to others while holding or awaiting the lock (etcd only)"},
     {OPT_OWNER, 0, "owner", TEXT, AT(owner), "OWNER",
      .about = "owner value that acquire printed (default: $STILE_OWNER)"},
+    {OPT_IF_VERSION, 0, "if-version", NUMBER, AT(if_version), "VERSION",
+     .about = "write only if the cell has this version; 0: if there is none (default: any)"},
     {OPT_TOKEN, 0, "token", COUNT, AT(token), "TOKEN",
-     .about = "break only the grant with this token (default: any grant)"},
+     .about = "fencing token of the write; break: the only grant to break (default: none; file: "
+              "$STILE_TOKEN)"},
+    {OPT_ISSUER, 0, "issuer", TEXT, AT(issuer), "ISSUER",
+     .about = "lock that the token comes from, as ENGINE:NAME (default: $STILE_ISSUER, if the "
+              "token is $STILE_TOKEN)"},
+    {OPT_STRICT, 0, "strict", FLAG, 0, NULL, .about = "refuse a token that was used before, too"},
     {OPT_YES, 'y', "yes", FLAG, 0, NULL, .about = "do not ask for confirmation"},
     {OPT_ADOPT, 0, "adopt", FLAG, 0, NULL, .about = "take back redlock nodes that lost their data",
      .or_next = true},
@@ -92,6 +102,18 @@ static const struct option_rule rules[] = {
     {OPT_DRAIN, 0, "drain", FLAG, 0, NULL, .about = "exit when no job is due"},
     {OPT_STATE, 0, "state", TEXT, AT(state), "STATE",
      .about = "list only jobs that are ready, delayed, claimed or dead (default: all)"},
+    {OPT_DIALECT, 0, "dialect", TEXT, AT(dialect), "DIALECT", .about = "postgres, mysql or sqlite",
+     .fallback = "postgres"},
+    {OPT_SCRIPT, 0, "script", TEXT, AT(script), "SCRIPT",
+     .about = "print this script for EVAL, as set or del (default: the library)"},
+    {OPT_LISTEN, 0, "listen", TEXT, AT(listen), "ADDRESS",
+     .about = "where nginx listens (default: 8080)"},
+    {OPT_UPSTREAM, 0, "upstream", TEXT, AT(upstream), "ADDRESS",
+     .about = "the API that is guarded (default: http://127.0.0.1:8000)"},
+    {OPT_STATE_DIR, 0, "state-dir", TEXT, AT(state_dir), "DIR",
+     .about = "where nginx keeps the highest tokens (default: /var/lib/stile-guard)"},
+    {OPT_REQUIRE, 0, "require", TEXT, AT(require), "WHICH",
+     .about = "requests that must carry a token: all, writes or none (default: writes)"},
     {OPT_QUIET, 'q', "quiet", FLAG, 0, NULL,
      .about = "no messages about waiting, a lock not acquired or a failed job"},
     {OPT_PAYLOAD, 0, "payload", FLAG, 0, NULL, .about = "print the payload and nothing else",
@@ -114,7 +136,7 @@ static int usage_error(const struct verb *verb, const char *word, const char *wh
     return EXIT_USAGE;
 }
 
-static const char *parse_count(uint64_t *count, const char *text)
+static const char *parse_number(uint64_t *count, const char *text)
 {
     uint64_t number = 0;
     for (const char *at = text; *at != '\0'; at++) {
@@ -124,10 +146,14 @@ static const char *parse_count(uint64_t *count, const char *text)
             __builtin_add_overflow(number, (uint64_t)(*at - '0'), &number))
             return "number too large";
     }
-    if (number == 0)
-        return "must be a positive whole number";
     *count = number;
-    return NULL;
+    return text[0] == '\0' ? "is empty" : NULL;
+}
+
+static const char *parse_count(uint64_t *count, const char *text)
+{
+    const char *wrong = parse_number(count, text);
+    return wrong == NULL && *count == 0 ? "must be a positive whole number" : wrong;
 }
 
 static const char *parse_code(uint64_t *code, const char *text)
@@ -170,6 +196,8 @@ static const char *set_value(struct options *options, const struct option_rule *
         return duration_parse(at, value);
     case COUNT:
         return parse_count(at, value);
+    case NUMBER:
+        return parse_number(at, value);
     case CODE:
         return parse_code(at, value);
     case PROFILE:

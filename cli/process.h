@@ -269,6 +269,9 @@ void grant_say_refused(const struct grant *grant, const struct options *options,
 
 /* Polls the client and the inbox until one has something or until_ms has come. */
 void wait_ready(struct stile_client *client, const struct inbox *inbox, int64_t until_ms);
+/* The same, or until the descriptor is readable. */
+void wait_ready_or(struct stile_client *client, const struct inbox *inbox, int64_t until_ms,
+                   int fd);
 
 /* ---- front.c ---- */
 

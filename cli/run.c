@@ -80,7 +80,7 @@ static int run(struct options *options)
 const struct verb verb_run = {
     .name = "run",
     .accepts = OPT_CLAIM | OPT_PROCLAIM | OPT_GRACE | OPT_QUIET | OPT_LEAVE | OPT_LABEL | OPT_CODE |
-               OPT_FENCED | OPT_COMMAND,
+               OPT_FENCED | OPT_GUARD | OPT_COMMAND,
     .min_args = 1,
     .max_args = 64,
     .operands = "NAME... -- CMD [ARG...]",
@@ -93,9 +93,12 @@ const struct verb verb_run = {
         "the lease ends. If stile run is killed, its tree dies before the lock is free.\n\n"
         "CMD finds STILE_NAME, STILE_TOKEN and STILE_ENGINE (without secrets) in its environment. "
         "With several names these belong to the first one, and STILE_NAMES and STILE_TOKENS hold "
-        "one per line. stile show prints the program's name or --label, never CMD's arguments.\n\n"
+        "one per line. With --guard it finds STILE_RESOURCE as well: the guard has seen the token "
+        "before CMD starts, so an earlier holder can no longer write. stile show prints the "
+        "program's name or --label, never CMD's arguments.\n\n"
         "Exits with CMD's code, or dies of the signal that ended CMD (128 + its number in a "
         "shell). Other codes: 75 not acquired, 76 lost, 69 engine failed (with -E, CODE for these "
-        "three), 64 usage, 126 CMD cannot be executed, 127 CMD not found.",
+        "three), 77 the guard has seen a larger token, 64 usage, 126 CMD cannot be executed, 127 "
+        "CMD not found.",
     .run = run,
 };

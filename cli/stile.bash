@@ -39,6 +39,7 @@ _stile_candidates() {
     PROFILE) printf '%s\n' default financial cache batch ;;
     STATE) printf '%s\n' ready delayed claimed dead ;;
     QUEUE) _stile_names "$command" jobs ls "${engine[@]}" ;;
+    KEY) _stile_names "$command" cell ls "${engine[@]}" ;;
     NAME) _stile_names "$command" ls "${engine[@]}" ;;
     esac
 }
@@ -47,7 +48,8 @@ _stile_candidates() {
 _stile_operand() {
     case $1 in
     jobs) echo QUEUE ;;
-    caps | doctor | setup) echo URL ;;
+    cell) echo KEY ;;
+    caps | doctor | setup | guard) echo URL ;;
     *) echo NAME ;;
     esac
 }

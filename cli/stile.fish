@@ -57,6 +57,8 @@ function __stile_kind
             __stile_names $argv[2] ls $argv[3..-1]
         case QUEUE
             __stile_names $argv[2] jobs ls $argv[3..-1]
+        case KEY
+            __stile_names $argv[2] cell ls $argv[3..-1]
         case FILE
             __fish_complete_path (commandline -ct)
     end
@@ -69,6 +71,10 @@ function __stile_operand
             echo URL
         case 'jobs add'
             test $argv[1] -gt 0; and echo FILE; or echo QUEUE
+        case 'cell *'
+            test $argv[1] -gt 0; or echo KEY
+        case 'guard *'
+            test $argv[1] -gt 0; or echo URL
         case 'jobs *'
             test $argv[1] -gt 0; or echo QUEUE
         case '*'

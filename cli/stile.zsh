@@ -50,6 +50,7 @@ _stile_kind() {
     STATE) compadd -- ready delayed claimed dead ;;
     NAME) compadd -- ${(f)"$(_stile_names ls)"} ;;
     QUEUE) compadd -- ${(f)"$(_stile_names jobs ls)"} ;;
+    KEY) compadd -- ${(f)"$(_stile_names cell ls)"} ;;
     FILE) _files ;;
     *) _message $1 ;;
   esac
@@ -73,6 +74,8 @@ _stile_operands() {
     run) specs+=('*:NAME: _stile_kind NAME') ;;
     caps | doctor | setup) specs+=('1:URL: _stile_kind URL') ;;
     'jobs add') specs+=('1:QUEUE: _stile_kind QUEUE' '*:FILE: _stile_kind FILE') ;;
+    cell*) specs+=('1:KEY: _stile_kind KEY') ;;
+    guard*) specs+=('1:URL: _stile_kind URL' '*:RESOURCE: _stile_kind RESOURCE') ;;
     jobs*) specs+=('1:QUEUE: _stile_kind QUEUE' '*:ID: _stile_kind ID') ;;
     *) specs+=('1:NAME: _stile_kind NAME') ;;
   esac

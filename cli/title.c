@@ -45,6 +45,7 @@ static void copy_options(struct options *options)
     copy_text(&options->engine);
     copy_text(&options->label);
     copy_text(&options->proclaim);
+    copy_text(&options->guard);
     kept = *options;
 }
 

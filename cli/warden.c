@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "process.h"
+#include "raise.h"
 
 /* ---- copies for the front ---- */
 
@@ -105,6 +105,7 @@ struct warden {
     int64_t grace_ms;       /* how long before the lease ends the tree is stopped; 0: no lease */
     struct ending ending;
     struct look look;
+    struct raise raise;
 };
 
 /* ---- the lease ---- */
@@ -396,12 +397,37 @@ static void tell_no_token(const struct warden *w, const char *token_is)
 static int check_token(const struct warden *w)
 {
     const struct stile_caps *caps = stile_client_caps(w->client);
-    bool required = w->options->given & OPT_FENCED;
+    bool required = w->options->given & (OPT_FENCED | OPT_GUARD);
     if (caps->token)
         return 0;
     if (required || !(w->options->given & OPT_QUIET))
         tell_no_token(w, caps->token_is);
     return required ? ours(w, EXIT_ENGINE) : 0;
+}
+
+static struct stile_lock *first_lock(const struct warden *w)
+{
+    size_t i = 0;
+    while (i < w->n - 1 && strcmp(stile_lock_name(w->locks[i]), w->first) != 0)
+        i++;
+    return w->locks[i];
+}
+
+/* If the guard cannot be raised, nothing was done under the lock: hold_at_least does not apply. */
+static int raise_and_run(struct warden *w)
+{
+    int sig;
+    int code = raise_guard(&w->raise, w->options, w->client, first_lock(w), &w->inbox, &sig);
+    if (code == 0) {
+        raise_close(&w->raise);
+        return give_back(w, start(w));
+    }
+    for (size_t i = w->n; i-- > 0;)
+        stile_lock_abandon(w->locks[i], NULL);
+    if (sig == 0)
+        return ours(w, code);
+    report_send(&w->link, REPORT_DIED_OF, sig);
+    return 128 + sig;
 }
 
 static int take_and_run(struct warden *w)
@@ -422,7 +448,7 @@ static int take_and_run(struct warden *w)
     if (status != STILE_OK)
         return not_granted(w, &grant, status);
     tell_ttl(w);
-    return give_back(w, start(w));
+    return raise_and_run(w);
 }
 
 static int by_name(const void *a, const void *b)
@@ -466,6 +492,14 @@ static int open_engine(struct warden *w)
     return code;
 }
 
+static int open_guard(struct warden *w)
+{
+    sigprocmask(SIG_UNBLOCK, &w->signals->taken, NULL);
+    int code = raise_open(&w->raise, w->options, w->client);
+    sigprocmask(SIG_BLOCK, &w->signals->taken, NULL);
+    return code == EXIT_USAGE ? code : ours(w, code);
+}
+
 static int warden_life(struct warden *w)
 {
     int code = open_engine(w);
@@ -480,7 +514,10 @@ static int warden_life(struct warden *w)
     if (code == 0)
         code = make_locks(w);
     if (code == 0)
+        code = open_guard(w);
+    if (code == 0)
         code = take_and_run(w);
+    raise_close(&w->raise);
     stile_client_close(w->client);
     free(w->locks);
     return code;

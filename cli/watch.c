@@ -7,10 +7,7 @@
 
 #include "cli.h"
 
-#define STAMP_MAX 40
-
-/* UTC with milliseconds, so that lines of several machines can be merged. */
-static void write_stamp(char stamp[STAMP_MAX])
+void stamp_write(char stamp[STAMP_MAX])
 {
     struct timespec now;
     struct tm parts;
@@ -21,8 +18,7 @@ static void write_stamp(char stamp[STAMP_MAX])
     snprintf(stamp, STAMP_MAX, "%s.%03dZ", seconds, (int)(now.tv_nsec / 1000000));
 }
 
-/* Non-zero stops the watch: its reader is gone. */
-static int end_line(void)
+int stamp_end_line(void)
 {
     putchar('\n');
     return fflush(stdout) != 0;
@@ -33,19 +29,19 @@ static int print_json(const struct stile_info *info, void *data)
     (void)data;
     char stamp[STAMP_MAX];
     struct json json = {.out = stdout};
-    write_stamp(stamp);
+    stamp_write(stamp);
     json_open(&json, NULL, '{');
     json_text(&json, "at", stamp);
     info_json_members(&json, info);
     json_close(&json, '}');
-    return end_line();
+    return stamp_end_line();
 }
 
 static int print_line(const struct stile_info *info, void *data)
 {
     (void)data;
     char stamp[STAMP_MAX];
-    write_stamp(stamp);
+    stamp_write(stamp);
     char *name = text_escape(info->name);
     printf("%s  %s", stamp, name);
     free(name);
@@ -59,7 +55,7 @@ static int print_line(const struct stile_info *info, void *data)
     }
     if (info->waiters > 0)
         printf(", %zu waiting", info->waiters);
-    return end_line();
+    return stamp_end_line();
 }
 
 static int watch(struct options *options)

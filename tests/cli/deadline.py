@@ -129,7 +129,8 @@ def acquire_renew_release(t):
     shown = subprocess.run(["sh", "-ec", 'eval "$1"; env', "sh", done.stdout], check=True, text=True,
                            env={"PATH": os.environ["PATH"]}, stdout=subprocess.PIPE).stdout
     values = dict(line.split("=") for line in shown.splitlines() if line.startswith("STILE_"))
-    expect(set(values), {"STILE_OWNER", "STILE_TOKEN"}, done.stderr)
+    expect(set(values), {"STILE_OWNER", "STILE_TOKEN", "STILE_ISSUER"}, done.stderr)
+    expect(values["STILE_ISSUER"], "test:x")
     as_in_the_manual = 'claim=$("$0" acquire --try x) || exit; eval "$claim"; echo went on'
     done = subprocess.run(["sh", "-c", as_in_the_manual, kit.STILE], check=False, text=True,
                           env=t.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

@@ -63,7 +63,8 @@ def environment_tells_of_the_lock(t):
     for _ in range(2):
         done = t.stile("run", "the name", "--", "sh", "-c", PRINT_OURS)
         values = dict(line.split("=", 1) for line in done.stdout.splitlines())
-        expect(set(values), {"STILE_NAME", "STILE_TOKEN", "STILE_ENGINE"})
+        expect(set(values), {"STILE_NAME", "STILE_TOKEN", "STILE_ISSUER", "STILE_ENGINE"})
+        expect(values["STILE_ISSUER"], "local:the name")
         expect(values["STILE_NAME"], "the name")
         expect(values["STILE_ENGINE"], t.env["STILE_ENGINE"])
         seen.append(int(values["STILE_TOKEN"]))
@@ -75,8 +76,9 @@ def nested_run_replaces_the_variables(t):
     inner = [STILE, "run", "inner", "--", "sh", "-c", PRINT_OURS]
     done = t.stile("run", "outer", "other", "--", *inner)
     values = dict(line.split("=", 1) for line in done.stdout.splitlines())
-    expect(set(values), {"STILE_NAME", "STILE_TOKEN", "STILE_ENGINE"}, done.stderr)
-    expect(values["STILE_NAME"], "inner")
+    expect(set(values), {"STILE_NAME", "STILE_TOKEN", "STILE_ISSUER", "STILE_ENGINE"},
+           done.stderr)
+    expect((values["STILE_NAME"], values["STILE_ISSUER"]), ("inner", "local:inner"))
 
 
 def several_names_in_canonical_order(t):

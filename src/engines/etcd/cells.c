@@ -92,9 +92,8 @@ void etcd_cell_end(struct cell_request *request, const struct stile_error *err)
 static void refuse(struct cell_request *request, const struct cell_found *found,
                    enum stile_status status)
 {
-    struct stile_error err;
+    struct stile_error err = {.status = status};
     etcd_cell_report(request, request->key, found);
-    error_set(&err, status, 0, "%s", stile_status_text(status));
     etcd_cell_end(request, &err);
 }
 

@@ -145,8 +145,8 @@ static void take(struct cell_request *request, const redisReply *reply)
 {
     struct stile_cell cell = cell_in(reply, request->key);
     const redisReply *value = element_at(reply, 4);
-    struct stile_error refused;
     enum stile_status status = outcome_of(reply);
+    struct stile_error refused = {.status = status};
     if (request->verb == CELL_GET && text_of(value)) {
         cell.value = value->str;
         cell.size = value->len;
@@ -156,8 +156,6 @@ static void take(struct cell_request *request, const redisReply *reply)
         count_replicas(request, cell.version);
         return;
     }
-    if (status)
-        error_set(&refused, status, 0, "refused"); /* core says why, from the cell */
     end(request, status ? &refused : NULL);
 }
 
