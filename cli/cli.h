@@ -77,6 +77,7 @@ enum exit_code {
 #define OPT_UPSTREAM   (UINT64_C(1) << 47)
 #define OPT_STATE_DIR  (UINT64_C(1) << 48)
 #define OPT_REQUIRE    (UINT64_C(1) << 49)
+#define OPT_MODE       (UINT64_C(1) << 50) /* file put */
 
 #define OPT_CLAIM                                                                                  \
     (OPT_TRY | OPT_WAIT | OPT_TTL | OPT_SHARED | OPT_SLOTS | OPT_HOLD | OPT_DELAY | OPT_PROFILE)
@@ -93,6 +94,7 @@ struct options {
     uint64_t if_version;
     char *dialect, *script, *listen, *upstream, *state_dir, *require; /* guard sql, lua, nginx */
     uint64_t code;                                                    /* for 69, 75 and 76 */
+    uint64_t mode;                                                    /* of a file; 0: not given */
     char *key, *state;
     int64_t due_ms, backoff_ms, lease_ms, finish_ms;
     uint64_t parallel, tries;
@@ -114,10 +116,10 @@ struct verb {
 
 extern const struct verb verb_run, verb_acquire, verb_renew, verb_release, verb_ls, verb_show,
     verb_watch, verb_break, verb_caps, verb_doctor, verb_setup, verb_jobs_add, verb_jobs_work,
-    verb_jobs_ls, verb_jobs_show, verb_jobs_retry, verb_jobs_drop, verb_cell_get, verb_cell_put,
-    verb_cell_rm, verb_cell_ls, verb_cell_watch, verb_cell_update, verb_guard_check,
-    verb_guard_raise, verb_guard_show, verb_guard_reset, verb_guard_install, verb_guard_sql,
-    verb_guard_lua, verb_guard_nginx;
+    verb_jobs_ls, verb_jobs_show, verb_jobs_retry, verb_jobs_drop, verb_file_put, verb_file_rm,
+    verb_file_show, verb_cell_get, verb_cell_put, verb_cell_rm, verb_cell_ls, verb_cell_watch,
+    verb_cell_update, verb_guard_check, verb_guard_raise, verb_guard_show, verb_guard_reset,
+    verb_guard_install, verb_guard_sql, verb_guard_lua, verb_guard_nginx;
 
 /* 0, or EXIT_USAGE after a message. argv[0] is the verb; argv is reordered: arguments come first.
  */

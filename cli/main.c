@@ -29,6 +29,7 @@ static const struct group {
     {"guard",
      {&verb_guard_check, &verb_guard_raise, &verb_guard_show, &verb_guard_reset,
       &verb_guard_install, &verb_guard_sql, &verb_guard_lua, &verb_guard_nginx}},
+    {"file", {&verb_file_put, &verb_file_rm, &verb_file_show}},
 };
 
 #define N_VERBS  (sizeof verbs / sizeof verbs[0])
@@ -97,6 +98,7 @@ static void print_overview(FILE *out)
           "  stile guard show|reset URL RES     look at a guard, or start it anew\n"
           "  stile guard install URL            create what guards need in a server\n"
           "  stile guard sql|lua|nginx [...]    print a guard for another program\n"
+          "  stile file put|rm|show PATH        replace a file, unless the token is stale\n"
           "  stile acquire|renew|release NAME   hold a lock across commands of a script\n\n"
           "stile VERB --help lists all options. -e URL, $STILE_ENGINE or a stile.conf\n"
           "chooses the engine; stile --engines lists those that are installed.\n"

@@ -10,7 +10,7 @@
 
 #define LEASE_MIN_MS 1000
 
-enum value_kind { FLAG, TEXT, DURATION, COUNT, NUMBER, CODE, PROFILE };
+enum value_kind { FLAG, TEXT, DURATION, COUNT, NUMBER, CODE, MODE, PROFILE };
 
 struct option_rule {
     uint64_t bit;
@@ -74,6 +74,8 @@ static const struct option_rule rules[] = {
      .about = "lock that the token comes from, as ENGINE:NAME (default: $STILE_ISSUER, if the "
               "token is $STILE_TOKEN)"},
     {OPT_STRICT, 0, "strict", FLAG, 0, NULL, .about = "refuse a token that was used before, too"},
+    {OPT_MODE, 0, "mode", MODE, AT(mode), "MODE",
+     .about = "permissions of the file, octal (default: as before, new files 666 & ~umask)"},
     {OPT_YES, 'y', "yes", FLAG, 0, NULL, .about = "do not ask for confirmation"},
     {OPT_ADOPT, 0, "adopt", FLAG, 0, NULL, .about = "take back redlock nodes that lost their data",
      .or_next = true},
@@ -166,6 +168,16 @@ static const char *parse_code(uint64_t *code, const char *text)
     return NULL;
 }
 
+static const char *parse_mode(uint64_t *mode, const char *text)
+{
+    char *end;
+    unsigned long number = strtoul(text, &end, 8);
+    if (text[0] < '0' || text[0] > '7' || *end != '\0' || number == 0 || number > 0777)
+        return "must be an octal number from 1 to 777";
+    *mode = number;
+    return NULL;
+}
+
 static const char *parse_profile(enum stile_profile *profile, const char *text)
 {
     static const char *const names[] = {
@@ -200,6 +212,8 @@ static const char *set_value(struct options *options, const struct option_rule *
         return parse_number(at, value);
     case CODE:
         return parse_code(at, value);
+    case MODE:
+        return parse_mode(at, value);
     case PROFILE:
         return parse_profile(at, value);
     }

@@ -41,6 +41,7 @@ _stile_candidates() {
     QUEUE) _stile_names "$command" jobs ls "${engine[@]}" ;;
     KEY) _stile_names "$command" cell ls "${engine[@]}" ;;
     NAME) _stile_names "$command" ls "${engine[@]}" ;;
+    PATH) compgen -A file -- "$cur" ;;
     esac
 }
 
@@ -49,6 +50,7 @@ _stile_operand() {
     case $1 in
     jobs) echo QUEUE ;;
     cell) echo KEY ;;
+    file) echo PATH ;;
     caps | doctor | setup | guard) echo URL ;;
     *) echo NAME ;;
     esac

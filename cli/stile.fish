@@ -59,7 +59,7 @@ function __stile_kind
             __stile_names $argv[2] jobs ls $argv[3..-1]
         case KEY
             __stile_names $argv[2] cell ls $argv[3..-1]
-        case FILE
+        case FILE PATH
             __fish_complete_path (commandline -ct)
     end
 end
@@ -73,6 +73,8 @@ function __stile_operand
             test $argv[1] -gt 0; and echo FILE; or echo QUEUE
         case 'cell *'
             test $argv[1] -gt 0; or echo KEY
+        case 'file *'
+            test $argv[1] -gt 0; or echo PATH
         case 'guard *'
             test $argv[1] -gt 0; or echo URL
         case 'jobs *'

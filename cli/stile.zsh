@@ -51,7 +51,7 @@ _stile_kind() {
     NAME) compadd -- ${(f)"$(_stile_names ls)"} ;;
     QUEUE) compadd -- ${(f)"$(_stile_names jobs ls)"} ;;
     KEY) compadd -- ${(f)"$(_stile_names cell ls)"} ;;
-    FILE) _files ;;
+    FILE | PATH) [[ $PREFIX == -* ]] || _files ;; # _files would hide the options
     *) _message $1 ;;
   esac
 }
@@ -75,6 +75,7 @@ _stile_operands() {
     caps | doctor | setup) specs+=('1:URL: _stile_kind URL') ;;
     'jobs add') specs+=('1:QUEUE: _stile_kind QUEUE' '*:FILE: _stile_kind FILE') ;;
     cell*) specs+=('1:KEY: _stile_kind KEY') ;;
+    file*) specs+=('1:PATH: _stile_kind PATH') ;;
     guard*) specs+=('1:URL: _stile_kind URL' '*:RESOURCE: _stile_kind RESOURCE') ;;
     jobs*) specs+=('1:QUEUE: _stile_kind QUEUE' '*:ID: _stile_kind ID') ;;
     *) specs+=('1:NAME: _stile_kind NAME') ;;
