@@ -1,7 +1,8 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every script of redis:// and redlock:// compiles on a real redis-server, under the name that the
- * build has given it. And which records of a name's last holder replace which. */
+ * build has given it; so do those of the guard, which name keys as we do. And which records of a
+ * name's last holder replace which. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +13,8 @@
 #include <cmocka.h>
 #include <hiredis/hiredis.h>
 
+#include "engines/redis/guard/texts.h"
+#include "engines/redis/keys.h"
 #include "engines/redis/scripts.h"
 #include "engines/redlock/scripts.h"
 #include "servers/redis_server.h"
@@ -58,6 +61,87 @@ static void scripts_of_redis_load(void **state)
 static void scripts_of_redlock_load(void **state)
 {
     load_all(*state, redlock_scripts);
+}
+
+/* ---- the guard ---- */
+
+static const struct redis_guard_text *guard_script(const char *name)
+{
+    const struct redis_guard_text *script = redis_guard_scripts;
+    while (script->name && strcmp(script->name, name) != 0)
+        script++;
+    assert_non_null(script->name);
+    return script;
+}
+
+static void the_guard_loads(void **state)
+{
+    redisContext *context = *state;
+    for (const struct redis_guard_text *one = redis_guard_scripts; one->name; one++) {
+        struct lua lua = {.source = one->source, .len = one->len};
+        strcpy(lua.sha1, one->sha1);
+        load(context, &lua);
+    }
+    redisReply *reply = redisCommand(context, "FUNCTION LOAD REPLACE %b",
+                                     redis_guard_library.source, redis_guard_library.len);
+    assert_non_null(reply);
+    assert_string_equal(reply->str, redis_guard_library.name);
+    freeReplyObject(reply);
+}
+
+static void check_key(redisContext *context, const char *name)
+{
+    const struct redis_guard_text *script = guard_script("key");
+    char room[RESOURCE_ROOM];
+    struct conn_arg key;
+    size_t len;
+    redisReply *reply = redisCommand(context, "EVAL %b 1 %s", script->source, script->len, name);
+    assert_non_null(reply);
+    redis_key_of_resource(&key, room, GUARD_STEM, name, strlen(name));
+    assert_int_equal(reply->type, REDIS_REPLY_STRING);
+    assert_int_equal(reply->len, key.len);
+    assert_memory_equal(reply->str, key.bytes, key.len);
+    const char *back = redis_resource_of_key(&len, GUARD_STEM, key.bytes, key.len);
+    assert_non_null(back);
+    assert_int_equal(len, strlen(name));
+    assert_memory_equal(back, name, len);
+    freeReplyObject(reply);
+}
+
+static void scripts_and_engine_name_the_same_keys(void **state)
+{
+    static const char *const parts[] = {"{", "}", "a", "{}", "stile:guard:{a}", "\xff "};
+    char name[128], long_name[STILE_NAME_MAX + 1] = {0};
+    for (size_t i = 0; i < 6 * 6 * 6; i++) {
+        snprintf(name, sizeof name, "%s%s%s", parts[i % 6], parts[i / 6 % 6], parts[i / 36]);
+        check_key(*state, name);
+    }
+    memset(long_name, 'n', STILE_NAME_MAX);
+    check_key(*state, long_name);
+    long_name[0] = '}';
+    check_key(*state, long_name);
+    memcpy(long_name, "{n", 2);
+    long_name[STILE_NAME_MAX - 1] = '}';
+    check_key(*state, long_name);
+}
+
+static void other_keys_name_nothing(void **state)
+{
+    static const char *const keys[] = {"",
+                                       "stile:guard:",
+                                       "stile:guard:{",
+                                       "stile:guard:{}",
+                                       "stile:guard:{a",
+                                       "stile:guard:a}",
+                                       "stile:guard:{b}a",
+                                       "stile:guard:{a}a",
+                                       "stile:guard:{b}a{c}",
+                                       "stile:guard:{abc}a}b",
+                                       "stile:cell:{a}"};
+    size_t len;
+    (void)state;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        assert_null(redis_resource_of_key(&len, GUARD_STEM, keys[i], strlen(keys[i])));
 }
 
 /* ---- records of the last holder ---- */
@@ -166,6 +250,9 @@ int main(void)
         cmocka_unit_test(damaged_records_are_replaced),
         cmocka_unit_test(scripts_of_redis_load),
         cmocka_unit_test(scripts_of_redlock_load),
+        cmocka_unit_test(the_guard_loads),
+        cmocka_unit_test(scripts_and_engine_name_the_same_keys),
+        cmocka_unit_test(other_keys_name_nothing),
     };
 
     return cmocka_run_group_tests_name("redis-scripts", tests, set_up, tear_down);

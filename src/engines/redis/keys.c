@@ -142,7 +142,7 @@ const char *redis_resource_of_key(size_t *len, const char *stem, const char *key
         return NULL;
     const char *name = close + 1 == end ? tag : close + 1;
     *len = (size_t)((name == tag ? close : end) - name);
-    if (*len > STILE_NAME_MAX)
+    if (*len == 0 || *len > STILE_NAME_MAX)
         return NULL;
     char again[RESOURCE_ROOM];
     struct conn_arg arg;
