@@ -97,7 +97,8 @@ struct swap_subject {
     void (*swap)(void *handle, const void *value, size_t size);
 };
 
-extern const struct swap_subject swap_etcd; /* a transaction: mod_revision compared, a put */
+extern const struct swap_subject swap_hiredis; /* a script: a version compared and counted, a SET */
+extern const struct swap_subject swap_etcd;    /* a transaction: mod_revision compared, a put */
 
 /* Asks a server for a sign of life, and waits for it. */
 void bench_ping(const char *url);

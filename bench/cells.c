@@ -71,6 +71,10 @@ static const struct swap_subject cell = {.name = "cell", .open = open_cell, .swa
 
 static const struct swap_subject *find(const char *name)
 {
+#ifdef WITH_HIREDIS
+    if (strcmp(name, "hiredis") == 0)
+        return &swap_hiredis;
+#endif
 #ifdef WITH_ETCD
     if (strcmp(name, "etcd") == 0)
         return &swap_etcd;

@@ -229,6 +229,19 @@ def guarded(bench):
     return rows, {"guarded": samples}
 
 
+def cells(bench):
+    """A value that is replaced if its version is the one before, and a bare script that does the same."""
+    rows = []
+    for label, core in PLACES:
+        with server(0) as redis:
+            lines = bench.run("cells", redis.url, "hiredis", bench.rounds(100), 200, 100, core + 1)
+        for series, what in (("cell", ""), ("guarded", ", with the same token")):
+            ours, bare, ratio = compare(lines, "series", series, "bare", "p50_ns")
+            rows.append(row("redis: cell swapped%s, %s, p50" % (what, label), time_text(ours),
+                            "EVALSHA " + time_text(bare), ratio, "1.2 x", ratio <= 1.2))
+    return rows, {}
+
+
 def redlock_pair(bench):
     rows, samples = [], {}
     for label, core in PLACES:
@@ -265,4 +278,4 @@ def redlock_crowd(bench):
 REDLOCK = {"redlock-pair": redlock_pair, "redlock-crowd": redlock_crowd}
 ALL = {"redis-pair": pair, "redis-threads": threads, "redis-handover": handover,
        "redis-crowd": crowd, "redis-parked": parked, "redis-keep": keep, "redis-runkill": runkill,
-       "redis-guarded": guarded}
+       "redis-guarded": guarded, "redis-cells": cells}

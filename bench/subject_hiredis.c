@@ -114,6 +114,45 @@ static void give_hiredis(void *handle)
     }
 }
 
+/* ---- a value that is replaced if its version is the one before ---- */
+
+#define SWAP                                                                                       \
+    "if (redis.call('GET',KEYS[2]) or '0')~=ARGV[2] then return -1 end "                           \
+    "redis.call('SET',KEYS[1],ARGV[1]) return redis.call('INCR',KEYS[2])"
+
+struct swapped {
+    char key[128], version_key[160], sha1[41];
+    long long version;
+};
+
+static void *open_swapped(const char *place, const char *key)
+{
+    struct swapped *swapped = calloc(1, sizeof *swapped);
+    if (!n_nodes)
+        connect_all(place);
+    snprintf(swapped->key, sizeof swapped->key, "bare:{%s}", key);
+    snprintf(swapped->version_key, sizeof swapped->version_key, "%s:version", swapped->key);
+    redisAppendCommand(nodes[0], "SCRIPT LOAD %s", SWAP);
+    redisReply *reply = answer(nodes[0]);
+    snprintf(swapped->sha1, sizeof swapped->sha1, "%s", reply->str);
+    freeReplyObject(reply);
+    return swapped;
+}
+
+static void swap(void *handle, const void *value, size_t size)
+{
+    struct swapped *swapped = handle;
+    redisAppendCommand(nodes[0], "EVALSHA %s 2 %s %s %b %lld", swapped->sha1, swapped->key,
+                       swapped->version_key, value, size, swapped->version);
+    redisReply *reply = answer(nodes[0]);
+    if (reply->integer < 0)
+        bench_die("hiredis: %s has another version", swapped->key);
+    swapped->version = reply->integer;
+    freeReplyObject(reply);
+}
+
+const struct swap_subject swap_hiredis = {.name = "hiredis", .open = open_swapped, .swap = swap};
+
 void hiredis_ping(const char *url)
 {
     if (!n_nodes)
