@@ -4,8 +4,8 @@
 
 Usage: readme.py SOURCE_ROOT BUILD_ROOT STILE COMPILER...
 
-The commands run on local:, with programs of the same names that do nothing; the engine in the crontab
-line is replaced, too. Those that need a database must at least be understood.
+The commands run on local:, with programs of the same names that do nothing; engines that a line names are
+replaced, too. Those that need a database must at least be understood.
 """
 import os
 import re
@@ -67,7 +67,8 @@ def make_place(place):
 
 def run(line, place):
     """Its exit status; one that would go on for ever has 0 once it has printed something."""
-    line = line.replace("redis://locks.example", "local:" + os.path.join(place, "crontab"))
+    for url in "redis://locks.example", "postgres://db.example/app":
+        line = line.replace(url, "local:" + os.path.join(place, "instead"))
     env = {**os.environ, "HOME": place, "STILE_ENGINE": "local:" + os.path.join(place, "locks"),
            "PATH": os.path.join(place, "bin") + ":" + os.environ["PATH"]}
     process = subprocess.Popen(["sh", "-c", "exec " + line], cwd=place, env=env, text=True,
