@@ -149,7 +149,7 @@ def handover(bench):
 
 
 def cells(bench):
-    """A value that is replaced if its version is the one before, and a bare transaction that does the same."""
+    """A value that is replaced if its version is the one before, beside a bare transaction."""
     rows = []
     for label, size in (("100 bytes", 100), ("64 KiB", 65536)):
         with server() as etcd:

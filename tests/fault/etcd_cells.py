@@ -114,8 +114,8 @@ def one_round_trip(t, server):
 
 # ---- what others have put there ----
 
-NO_TOKENS = ["", "7", "seven", "%018d" % 7, "%020d" % 7, "%019d\n" % 7, "%019d" % 0, "9" * 19, "-" + "0" * 17 + "7",
-             " " * 19, "\x01"]
+NO_TOKENS = ["", "7", "seven", "%018d" % 7, "%020d" % 7, "%019d\n" % 7, "%019d" % 0, "9" * 19,
+             "-" + "0" * 17 + "7", " " * 19, "\x01"]
 NO_ISSUERS = ["", "x" * 601, "two\nlines"]
 
 
@@ -124,9 +124,9 @@ def state_of(server):
 
 
 def expect_corrupt(server, cells):
-    before = state_of(server)
-    for words in ("get", "x"), ("put", "x", "y", "token=9", "issuer=i"), ("remove", "x", "token=9", "issuer=i"), \
-            ("raise", "x", "token=9", "issuer=i"), ("list", ""), ("put", "x", "y", "token=9", "issuer=i", "strict"):
+    before, larger = state_of(server), ("token=9", "issuer=i")
+    for words in ("get", "x"), ("list", ""), ("put", "x", "y", *larger), ("put", "x", "y", *larger, "strict"), \
+            ("remove", "x", *larger), ("raise", "x", *larger):
         said = cells.refuse("CORRUPT", *words).rest
         assert "guard reset" in said, said
     expect(state_of(server), before)
@@ -231,10 +231,11 @@ def lose(wire, way, cells, on_its_way, *words, **named):
 
 @on_server()
 def answer_lost(t, server):
-    """A write whose answer is lost is UNCERTAIN and happened once: with a version, its repetition is a CONFLICT"""
+    """A write whose answer is lost is UNCERTAIN and happened once; its repetition is a CONFLICT"""
     with Wire(server.members[0].port) as wire, Cells(t, "etcd://127.0.0.1:%d" % wire.port) as cells:
         version = cells.put("x", "before")
-        said = lose(wire, DOWN, cells, lambda: value_of(server) == "after", "put", "x", "after", version=version)
+        said = lose(wire, DOWN, cells, lambda: value_of(server) == "after",
+                    "put", "x", "after", version=version)
         expect(said.status, "UNCERTAIN", said.rest)
         expect(cells.refuse("CONFLICT", "put", "x", "again", version=version).version, revision_of(server))
         expect(cells.get("x").rest, "after")

@@ -19,10 +19,6 @@
 #define SCENE_S     60 /* more is a hang */
 #define PATIENCE_MS 20000
 
-#ifndef NOMEM_CELLS
-#define NOMEM_CELLS false /* of this engine */
-#endif
-
 extern const struct engine_class ENGINE_CLASS;
 
 /* In place of the library's registry: the engine inside, and not as a module. */
@@ -323,9 +319,8 @@ static void watching_short_of_memory(void **state)
 static void cells_short_of_memory(void **state)
 {
     (void)state;
-    if (!NOMEM_CELLS)
-        skip();
-    each_fails_in_turn("cells", 30);
+    if (ENGINE_CLASS.cells)
+        each_fails_in_turn("cells", 30);
 }
 
 static int is_empty(const struct stile_info *info, void *data)

@@ -26,7 +26,6 @@
 
 #include "base/guard.h"
 
-#define TOKEN_DIGITS 19
 /* A guess that was right becomes wrong only if a guard is raised or reset at that moment. */
 #define TRIES 10
 
@@ -55,125 +54,6 @@ static struct attempt *attempt_of(struct cell_request *request)
 static struct etcd *etcd_of_cell(const struct cell_request *request)
 {
     return etcd_of(request->engine);
-}
-
-/* ---- the end ---- */
-
-void etcd_cell_report(struct cell_request *request, const char *key, const struct cell_found *found)
-{
-    struct stile_cell cell = {.key = key,
-                              .value = found->value,
-                              .size = found->size,
-                              .version = found->version,
-                              .token = found->token,
-                              .issuer = found->issuer};
-    request->engine->events->cell(request, &cell);
-}
-
-static bool only_reads(const struct cell_request *request)
-{
-    return request->verb == CELL_GET || request->verb == CELL_LIST;
-}
-
-void etcd_cell_end(struct cell_request *request, const struct stile_error *err)
-{
-    struct stile_error why;
-    error_copy(&why, err);
-    if (why.native == ETCD_ERROR_DENIED)
-        etcd_error_explain_denied(&why, etcd_of_cell(request)->prefix);
-    else if (why.native == ETCD_ERROR_TOO_LONG && only_reads(request))
-        error_set(&why, STILE_CORRUPT, ETCD_ERROR_TOO_LONG,
-                  "its key has a value of some megabytes, which is no cell's");
-    else if (why.status == STILE_UNCERTAIN && only_reads(request))
-        why.status = STILE_UNREACHABLE; /* nothing was to be changed */
-    request->engine->events->cell_done(request, why.status ? &why : NULL);
-}
-
-static void refuse(struct cell_request *request, const struct cell_found *found,
-                   enum stile_status status)
-{
-    struct stile_error err = {.status = status};
-    etcd_cell_report(request, request->key, found);
-    etcd_cell_end(request, &err);
-}
-
-/* ---- what is stored ---- */
-
-enum stile_status etcd_cell_token(struct cell_found *found, const Etcd__KeyValue *kv,
-                                  struct stile_error *err)
-{
-    found->token = 0;
-    if (!kv)
-        return STILE_OK;
-    bool sound = kv->value.len == TOKEN_DIGITS;
-    for (size_t i = 0; sound && i < TOKEN_DIGITS; i++) {
-        unsigned digit = (unsigned)kv->value.data[i] - '0';
-        sound = digit < 10;
-        found->token = found->token * 10 + digit; /* 19 digits always fit */
-    }
-    if (sound && found->token > 0 && found->token <= STILE_TOKEN_MAX)
-        return STILE_OK;
-    return error_set(err, STILE_CORRUPT, 0,
-                     "the key of its guard's token holds something else than a token of 19 "
-                     "digits: stile guard reset replaces it");
-}
-
-static bool is_issuer(const ProtobufCBinaryData *value)
-{
-    for (size_t i = 0; i < value->len; i++) {
-        if (value->data[i] < ' ' || value->data[i] == 127)
-            return false;
-    }
-    return value->len > 0 && value->len <= STILE_ISSUER_MAX;
-}
-
-enum stile_status etcd_cell_issuer(struct cell_found *found, const Etcd__KeyValue *kv,
-                                   struct stile_error *err)
-{
-    found->issuer[0] = '\0';
-    if (!kv)
-        return STILE_OK;
-    if (!is_issuer(&kv->value))
-        return error_set(err, STILE_CORRUPT, 0,
-                         "the key of its guard's issuer holds something else than an issuer: "
-                         "stile guard reset replaces it");
-    memcpy(found->issuer, kv->value.data, kv->value.len);
-    found->issuer[kv->value.len] = '\0';
-    return STILE_OK;
-}
-
-/* *kv is NULL if there is no such key. False: this is no answer about one key. */
-static bool key_in(const Etcd__KeyValue **kv, const Etcd__TxnResponse *answer, size_t n)
-{
-    const Etcd__RangeResponse *range = etcd_txn_range_reply(answer, n);
-    if (!range || range->n_kvs > 1)
-        return false;
-    *kv = range->n_kvs ? range->kvs[0] : NULL;
-    return !*kv || (*kv)->mod_revision > 0;
-}
-
-static enum stile_status is_damaged(struct stile_error *err)
-{
-    return error_set(err, STILE_UNCERTAIN, 0, "the server's answer has an unexpected form");
-}
-
-static void take_value(struct cell_found *found, const Etcd__KeyValue *kv)
-{
-    found->version = kv ? (uint64_t)kv->mod_revision : 0;
-    found->size = kv ? kv->value.len : 0;
-    found->value = found->size ? (const void *)kv->value.data : kv ? "" : NULL;
-}
-
-enum stile_status etcd_cell_find(struct cell_found *found, const Etcd__TxnResponse *answer,
-                                 size_t n, struct stile_error *err)
-{
-    const Etcd__KeyValue *value, *token, *issuer;
-    if (!key_in(&value, answer, n) || !key_in(&token, answer, n + 1) ||
-        !key_in(&issuer, answer, n + 2))
-        return is_damaged(err);
-    take_value(found, value);
-    enum stile_status status = etcd_cell_token(found, token, err);
-    return status ? status : etcd_cell_issuer(found, issuer, err);
 }
 
 /* ---- transactions ---- */
@@ -246,16 +126,16 @@ static void add_value(struct txn *txn, const struct cell_request *request,
 
 static void on_written(void *data, const ProtobufCMessage *message, const struct stile_error *err);
 
-static void write_token(char digits[TOKEN_DIGITS + 1], uint64_t token)
+static void write_token(char digits[CELL_TOKEN_DIGITS + 1], uint64_t token)
 {
-    snprintf(digits, TOKEN_DIGITS + 1, "%0*" PRIu64, TOKEN_DIGITS, token);
+    snprintf(digits, CELL_TOKEN_DIGITS + 1, "%0*" PRIu64, CELL_TOKEN_DIGITS, token);
 }
 
 static void send_write(struct cell_request *request)
 {
     const struct attempt *attempt = attempt_of(request);
     struct cell_keys keys;
-    char token[TOKEN_DIGITS + 1];
+    char token[CELL_TOKEN_DIGITS + 1];
     struct txn txn;
     keys_of(&keys, request);
     write_token(token, request->token);
@@ -285,7 +165,7 @@ static void put_or_delete(struct txn *txn, const struct key *key, const char *va
 static void send_reset(struct cell_request *request)
 {
     struct cell_keys keys;
-    char token[TOKEN_DIGITS + 1];
+    char token[CELL_TOKEN_DIGITS + 1];
     struct txn txn;
     keys_of(&keys, request);
     write_token(token, request->token);
@@ -322,6 +202,14 @@ static void guess_found(struct cell_request *request, const struct cell_found *f
 }
 
 /* ---- answers ---- */
+
+static void refuse(struct cell_request *request, const struct cell_found *found,
+                   enum stile_status status)
+{
+    struct stile_error err = {.status = status};
+    etcd_cell_report(request, request->key, found);
+    etcd_cell_end(request, &err);
+}
 
 /* What has been read says whether the request passes, as it was at that moment. */
 static enum stile_status judge(const struct cell_request *request, const struct cell_found *found)
@@ -369,7 +257,7 @@ static void on_guard_read(void *data, const ProtobufCMessage *message,
     struct stile_error why;
     error_copy(&why, err);
     if (!err)
-        etcd_cell_find(&found, (const Etcd__TxnResponse *)message, 0, &why);
+        etcd_cell_find(&found, (const Etcd__TxnResponse *)message, &why);
     if (why.status == STILE_UNCERTAIN)
         why.status = STILE_UNREACHABLE; /* nothing was to be changed yet */
     found.value = NULL;
@@ -388,19 +276,19 @@ static enum stile_status find_written(struct cell_found *found, const struct cel
     size_t n = 0;
     *found = (struct cell_found){.token = request->token};
     if (request->verb == CELL_RAISE || request->verb == CELL_RESET) {
-        if (!key_in(&kv, answer, n++))
-            return is_damaged(err);
+        if (!etcd_cell_key(&kv, answer, n++))
+            return etcd_cell_damaged(err);
         found->version = kv ? (uint64_t)kv->mod_revision : 0;
     } else if (request->verb == CELL_PUT) {
         if (!answer->header)
-            return is_damaged(err);
+            return etcd_cell_damaged(err);
         found->version = (uint64_t)answer->header->revision;
         found->size = request->size;
     }
     if (attempt->issuer != ANY)
         strcpy(found->issuer, request->issuer);
-    else if (!key_in(&kv, answer, n))
-        return is_damaged(err);
+    else if (!etcd_cell_key(&kv, answer, n))
+        return etcd_cell_damaged(err);
     else
         etcd_cell_issuer(found, kv, NULL); /* it was not compared: unknown, if it is none */
     return STILE_OK;
@@ -417,7 +305,7 @@ static void on_written(void *data, const ProtobufCMessage *message, const struct
     if (written)
         find_written(&found, request, answer, &why);
     else if (!err)
-        etcd_cell_find(&found, answer, 0, &why);
+        etcd_cell_find(&found, answer, &why);
     found.value = NULL;
     if (why.status) {
         etcd_cell_end(request, &why);
@@ -435,7 +323,7 @@ static void on_read(void *data, const ProtobufCMessage *message, const struct st
     struct cell_found found;
     struct stile_error why;
     error_copy(&why, err);
-    if (!err && !etcd_cell_find(&found, (const Etcd__TxnResponse *)message, 0, &why) &&
+    if (!err && !etcd_cell_find(&found, (const Etcd__TxnResponse *)message, &why) &&
         found.size > STILE_CELL_MAX)
         error_set(&why, STILE_CORRUPT, 0, "its key has a value of %zu bytes, which is no cell's",
                   found.size);

@@ -1,10 +1,12 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests to the cells: what cells.c and cell_list.c share. */
+/* Requests to the cells. What is below cells.c and cell_list.c is in cell_found.c. */
 #ifndef STILE_ETCD_CELLS_H
 #define STILE_ETCD_CELLS_H
 
 #include "engines/etcd/etcd.h"
+
+#define CELL_TOKEN_DIGITS 19 /* of a token that is stored */
 
 /* A cell as it was found in the server. */
 struct cell_found {
@@ -22,10 +24,15 @@ enum stile_status etcd_cell_token(struct cell_found *found, const Etcd__KeyValue
 enum stile_status etcd_cell_issuer(struct cell_found *found, const Etcd__KeyValue *kv,
                                    struct stile_error *err);
 
-/* Of the value, the token and the issuer, asked for in this order from the n-th response on.
- * UNCERTAIN: the answer has another form. */
+/* The n-th response; *kv is NULL if there is no such key. False: it is no answer about one key. */
+bool etcd_cell_key(const Etcd__KeyValue **kv, const Etcd__TxnResponse *answer, size_t n);
+/* UNCERTAIN. */
+enum stile_status etcd_cell_damaged(struct stile_error *err);
+
+/* From an answer about the value, the token and the issuer, in this order. CORRUPT, or UNCERTAIN:
+ * the answer has another form. */
 enum stile_status etcd_cell_find(struct cell_found *found, const Etcd__TxnResponse *answer,
-                                 size_t n, struct stile_error *err);
+                                 struct stile_error *err);
 
 /* Without its value, if it is NULL. */
 void etcd_cell_report(struct cell_request *request, const char *key,

@@ -21,6 +21,7 @@
  *     reading.c, view.c              the keys of names, as claims in the order of the queue
  *     history.c                      the records of last holders
  *     cells.c, cell_list.c           cells and guards
+ *     cell_found.c                   what the server has stored of them
  *     doctor_probe.c, doctor_rules.c examine
  */
 #include "engines/etcd/etcd.h"

@@ -98,11 +98,11 @@ struct etcd {
     struct timer idle_timer;
     struct etcd_claim *recent, **recent_tail; /* claims held, or waiting, for a short time */
     struct timer recent_timer;
-    uint64_t last_release;       /* number of the last request to be released */
-    struct inspection *deferred; /* inspections that have not begun */
-    struct lingering *lingering; /* ghosts of claims that have ended */
+    uint64_t last_release;         /* number of the last request to be released */
+    struct inspection *deferred;   /* inspections that have not begun */
+    struct lingering *lingering;   /* ghosts of claims that have ended */
     struct cell_listing *listings; /* of cells, under way */
-    struct doctor_visit *visits; /* of the doctor, under way */
+    struct doctor_visit *visits;   /* of the doctor, under way */
 };
 
 /* For people to read; it decides nothing. */
