@@ -79,6 +79,10 @@ static const struct swap_subject *find(const char *name)
     if (strcmp(name, "etcd") == 0)
         return &swap_etcd;
 #endif
+#ifdef WITH_SWAP_ZOOKEEPER
+    if (strcmp(name, "zookeeper") == 0)
+        return &swap_zookeeper;
+#endif
     bench_die("'%s' is not built", name);
 }
 

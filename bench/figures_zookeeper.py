@@ -29,14 +29,18 @@ SESSION_PACKETS = 3  # to begin it, to see that it works, to end it
 
 
 @contextlib.contextmanager
-def server(bench):
+def server(bench, warm_up=None):
     """One that has run for a while: a Java program is several times slower at first."""
     try:
         started = ZookeeperServer(durable=True)
     except OSError as reason:
         raise NotMeasured(str(reason)) from reason
     with started:
-        bench.run("inflight", started.url, "zookeeper", 1, IN_FLIGHT, 100 if bench.quick else 4000)
+        if warm_up:
+            warm_up(started)
+        else:
+            bench.run("inflight", started.url, "zookeeper", 1, IN_FLIGHT,
+                      100 if bench.quick else 4000)
         yield started
 
 
@@ -144,6 +148,21 @@ def handover(bench):
                     theirs, ours), {}
 
 
+def cells(bench):
+    """A value that is replaced if its version is the one before, and a bare setData that does the same."""
+    def swap(url, rounds, size):
+        return bench.run("cells", url, "zookeeper", bench.rounds(rounds), 64, size, 1)
+    rows = []
+    for label, size in (("100 bytes", 100), ("64 KiB", 65536)):
+        with server(bench, lambda started: swap(started.url + "/warm", 20, 100)) as zookeeper:
+            lines = swap(zookeeper.url, 40, size)
+        for series, what in (("cell", ""), ("guarded", ", with the same token")):
+            ours, bare, ratio = compare(lines, "series", series, "bare", "p50_ns")
+            rows.append(row("zookeeper: cell swapped%s, %s, p50" % (what, label), time_text(ours),
+                            "bare setData " + time_text(bare), ratio, "1.2 x", ratio <= 1.2))
+    return rows, {}
+
+
 def runkill(bench):
     with server(bench) as zookeeper:
         return runkill_at(bench, "zookeeper", zookeeper.url, bench.rounds(50))
@@ -160,4 +179,5 @@ def memory(bench):
 
 
 ALL = {"zookeeper-pair": pair, "zookeeper-crowd": crowd, "zookeeper-inflight": in_flight,
-       "zookeeper-handover": handover, "zookeeper-runkill": runkill, "zookeeper-memory": memory}
+       "zookeeper-handover": handover, "zookeeper-runkill": runkill, "zookeeper-memory": memory,
+       "zookeeper-cells": cells}
