@@ -213,7 +213,7 @@ def no_cells(t, server):
 @on_server()
 def users_apart(t, server):
     """Each user's cells are the user's own"""
-    urls = [server.url.replace("//", "//%s@" % who) for who in ("ann:secret", "bob:secret")]
+    urls = [server.url.replace("//", "//%s@" % user) for user in ("ann:secret", "bob:secret")]
     with Cells(t, urls[0]) as ann, Cells(t, urls[1]) as bob, Cells(t) as anyone, \
             Other(server) as other:
         version = ann.put("x", "ann's")
