@@ -2,9 +2,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault/local_place_kit.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -70,4 +75,40 @@ int place_open(void)
 {
     struct party party;
     return (int)kit_try_open(&party, dir, NULL);
+}
+
+/* ---- little room ---- */
+
+static bool write_text(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY);
+    bool done = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    close(fd);
+    return done;
+}
+
+/* A test that isn't root becomes root in a user namespace. */
+bool place_may_mount(void)
+{
+    char uids[32], gids[32];
+    snprintf(uids, sizeof uids, "0 %u 1", (unsigned)geteuid());
+    snprintf(gids, sizeof gids, "0 %u 1", (unsigned)getegid());
+    if (geteuid() == 0)
+        return unshare(CLONE_NEWNS) == 0;
+    return unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 && write_text("/proc/self/uid_map", uids) &&
+           write_text("/proc/self/setgroups", "deny") && write_text("/proc/self/gid_map", gids);
+}
+
+/* Where nothing can be mounted, a limit on file sizes has to do. */
+int place_shrink(unsigned mib)
+{
+    char options[32];
+    struct rlimit limit = {.rlim_cur = (rlim_t)mib << 20, .rlim_max = (rlim_t)mib << 20};
+    snprintf(options, sizeof options, "size=%um,mode=0700", mib);
+    if (!place_may_mount())
+        return setrlimit(RLIMIT_FSIZE, &limit);
+    if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("tmpfs", dir, "tmpfs", 0, options) != 0)
+        return errno;
+    return 0;
 }

@@ -7,11 +7,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -19,45 +17,11 @@
 
 /* ---- no room ---- */
 
-static bool write_text(const char *path, const char *text)
-{
-    int fd = open(path, O_WRONLY);
-    bool done = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
-    close(fd);
-    return done;
-}
-
-/* A test that isn't root becomes root in a user namespace. */
-static bool may_mount(void)
-{
-    char uids[32], gids[32];
-    snprintf(uids, sizeof uids, "0 %u 1", (unsigned)geteuid());
-    snprintf(gids, sizeof gids, "0 %u 1", (unsigned)getegid());
-    if (geteuid() == 0)
-        return unshare(CLONE_NEWNS) == 0;
-    return unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 && write_text("/proc/self/uid_map", uids) &&
-           write_text("/proc/self/setgroups", "deny") && write_text("/proc/self/gid_map", gids);
-}
-
-/* Where nothing can be mounted, a limit on file sizes has to do. */
-static int small_disk(unsigned mib)
-{
-    char options[32];
-    struct rlimit limit = {.rlim_cur = (rlim_t)mib << 20, .rlim_max = (rlim_t)mib << 20};
-    snprintf(options, sizeof options, "size=%um,mode=0700", mib);
-    if (!may_mount())
-        return setrlimit(RLIMIT_FSIZE, &limit);
-    if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount("tmpfs", dir, "tmpfs", 0, options) != 0)
-        return errno;
-    return 0;
-}
-
 static int open_on_a_tiny_disk(void)
 {
     struct stat st;
     char path[128];
-    if (small_disk(1))
+    if (place_shrink(1))
         return 100;
     int status = place_open();
     place_path(path, "state");
@@ -69,7 +33,7 @@ static int fill_a_small_disk(void)
 {
     struct party party;
     char name[32];
-    if (small_disk(3))
+    if (place_shrink(3))
         return 100;
     kit_open(&party, dir);
     struct bid *held = kit_bid(&party, "held"), *bid = held;

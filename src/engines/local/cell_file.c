@@ -157,11 +157,10 @@ static enum stile_status enter_format(struct cell_file *file, const struct pages
     return status;
 }
 
-/* The whole file, after it has grown or at first. */
-static enum stile_status map_all(struct cell_file *file, size_t bytes, struct stile_error *err)
+static enum stile_status map_and_check(struct cell_file *file, size_t bytes,
+                                       struct stile_error *err)
 {
     struct pages pages;
-    unmap(file);
     if (bytes == 0)
         return local_cells_damaged("it has been truncated", err);
     int rc = map_own(file, bytes);
@@ -172,6 +171,16 @@ static enum stile_status map_all(struct cell_file *file, size_t bytes, struct st
         return local_cells_damaged(fault, err);
     rc = open_lmdb(file->lmdb, &file->lmdb_env, file->fd, bytes);
     return rc ? explain(file->lmdb, rc, err) : enter_format(file, &pages, err);
+}
+
+/* The whole file: at first, after it has grown, and after an error. */
+static enum stile_status map_all(struct cell_file *file, size_t bytes, struct stile_error *err)
+{
+    unmap(file);
+    enum stile_status status = map_and_check(file, bytes, err);
+    if (status)
+        unmap(file);
+    return status;
 }
 
 /* ---- a new file ---- */

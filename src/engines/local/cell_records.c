@@ -23,7 +23,7 @@ struct cell_key {
 
 _Static_assert(HEAD_MAX + 1 + sizeof(uint64_t) <= KEY_MAX, "a key with a number fits");
 
-static void make_key(struct cell_key *key, const char *name, size_t len, uint64_t nth)
+static void make_key(struct cell_key *key, const char *name, size_t len, uint32_t nth)
 {
     size_t head = len < HEAD_MAX ? len : HEAD_MAX;
     memcpy(key->bytes, name, head);
@@ -36,13 +36,6 @@ static void make_key(struct cell_key *key, const char *name, size_t len, uint64_
     key->len = head + 1 + sizeof number;
 }
 
-/* Whether the name may have this key; a number is not checked. */
-static bool belongs(const struct cell_key *key, const void *bytes, size_t len)
-{
-    size_t head = key->len <= HEAD_MAX ? key->len : HEAD_MAX + 1;
-    return key->len == len && memcmp(key->bytes, bytes, head) == 0;
-}
-
 /* ---- records ---- */
 
 struct head {
@@ -50,7 +43,8 @@ struct head {
     uint64_t version, token;
     uint32_t size;
     uint16_t name_len, issuer_len;
-    uint64_t is_there;
+    uint32_t nth; /* of its key */
+    uint32_t is_there;
 };
 
 /* Behind the head: name, issuer, value. */
@@ -100,8 +94,10 @@ static const char *check_name(const void *key, size_t key_len, const void *data,
         return NULL;
     if (!read_head(&head, data, bytes))
         return "a record is damaged";
-    make_key(&own, record_name(data), head.name_len, 0);
-    return belongs(&own, key, key_len) ? NULL : "a record is not in its place";
+    make_key(&own, record_name(data), head.name_len, head.nth);
+    return own.len == key_len && memcmp(own.bytes, key, key_len) == 0
+               ? NULL
+               : "a record is not in its place";
 }
 
 static bool decode(struct cell_record *record, const void *data, size_t bytes)
@@ -111,6 +107,7 @@ static bool decode(struct cell_record *record, const void *data, size_t bytes)
         return false;
     const char *issuer = record_name(data) + head.name_len;
     record->is_there = head.is_there;
+    record->nth = head.nth;
     record->version = head.version;
     record->token = head.token;
     memcpy(record->issuer, issuer, head.issuer_len);
@@ -155,18 +152,16 @@ static bool is_of(const MDB_val *value, const char *name, size_t len)
            memcmp(record_name(value->mv_data), name, len) == 0;
 }
 
-/* The name's key, and its record if there is one. */
-static enum stile_status find(struct cell_key *key, MDB_val *value, bool *found, struct cell_tx *tx,
-                              const char *name, size_t len, struct stile_error *err)
+/* A long name looks further only if another one certainly has this number. */
+static enum stile_status take_found(struct cell_record *record, bool *is_own, const MDB_val *value,
+                                    const char *name, size_t len, struct stile_error *err)
 {
-    for (uint64_t nth = 0;; nth++) {
-        make_key(key, name, len, nth);
-        enum stile_status status = get(value, found, tx, key, err);
-        if (status || !*found || is_of(value, name, len))
-            return status;
-        if (len <= HEAD_MAX)
-            return local_cells_damaged("a record is not in its place", err);
-    }
+    if (!decode(record, value->mv_data, value->mv_size))
+        return local_cells_damaged("a record has a wrong sum", err);
+    *is_own = is_of(value, name, len);
+    if (!*is_own && len <= HEAD_MAX)
+        return local_cells_damaged("a record is not in its place", err);
+    return STILE_OK;
 }
 
 enum stile_status local_record_find(struct cell_record *record, struct cell_tx *tx,
@@ -174,35 +169,36 @@ enum stile_status local_record_find(struct cell_record *record, struct cell_tx *
 {
     struct cell_key key;
     MDB_val value;
-    bool found = false;
-    *record = (struct cell_record){.version = 0};
-    enum stile_status status = tx->txn ? find(&key, &value, &found, tx, name, len, err) : STILE_OK;
-    if (status || !found)
-        return status;
-    return decode(record, value.mv_data, value.mv_size)
-               ? STILE_OK
-               : local_cells_damaged("a record has a wrong sum", err);
+    enum stile_status status = STILE_OK;
+    bool found = tx->txn != NULL, is_own = false;
+    *record = (struct cell_record){.nth = 0};
+    for (uint32_t nth = 0; found && !is_own && !status; nth++) {
+        make_key(&key, name, len, nth);
+        *record = (struct cell_record){.nth = nth};
+        status = get(&value, &found, tx, &key, err);
+        if (!status && found)
+            status = take_found(record, &is_own, &value, name, len, err);
+    }
+    if (!is_own)
+        *record = (struct cell_record){.nth = record->nth};
+    return status;
 }
 
 enum stile_status local_record_store(struct cell_tx *tx, const char *name, size_t len,
                                      const struct cell_record *record, struct stile_error *err)
 {
     struct cell_key key;
-    MDB_val value;
-    bool found;
     struct head head = {
         .version = record->version,
         .token = record->token,
         .size = (uint32_t)record->size,
         .name_len = (uint16_t)len,
         .issuer_len = (uint16_t)strlen(record->issuer),
+        .nth = record->nth,
         .is_there = record->is_there,
     };
-    enum stile_status status = find(&key, &value, &found, tx, name, len, err);
-    if (status)
-        return status;
-    MDB_val place = {key.len, key.bytes};
-    value = (MDB_val){record_bytes(&head), NULL};
+    make_key(&key, name, len, record->nth);
+    MDB_val place = {key.len, key.bytes}, value = {record_bytes(&head), NULL};
     int rc = tx->lmdb->put(tx->txn, tx->dbi, &place, &value, MDB_RESERVE);
     if (rc)
         return local_cells_lmdb_error(tx, rc, err);

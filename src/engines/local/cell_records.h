@@ -10,6 +10,7 @@
 #include "stile/cell.h"
 
 struct cell_record {
+    uint32_t nth;     /* cell_records.c's: which of its keys it has */
     bool is_there;    /* unset: it was removed, or is only a guard */
     uint64_t version; /* of its last write, even if that has removed it */
     uint64_t token;   /* 0: none */
@@ -18,10 +19,11 @@ struct cell_record {
     size_t size;
 };
 
-/* *record is all zero if there is none. */
+/* *record is all zero, but for nth, if there is none. */
 enum stile_status local_record_find(struct cell_record *record, struct cell_tx *tx,
                                     const char *name, size_t len, struct stile_error *err);
 
+/* A record that was found, with changes. */
 enum stile_status local_record_store(struct cell_tx *tx, const char *name, size_t len,
                                      const struct cell_record *record, struct stile_error *err);
 
