@@ -117,10 +117,13 @@ int raise_guard(struct raise *raise, const struct options *options, struct stile
     if (raise->place.client == NULL) {
         raise_file(raise, token, issuer);
     } else {
-        raise->status =
+        /* Not into raise->status: the answer may be there before the call returns. */
+        enum stile_status asked =
             stile_guard_raise_async(raise->place.client, raise->place.resource, token,
                                     STILE_GUARD_OPTIONS(.issuer = issuer), on_raised, raise);
-        if (raise->status == STILE_OK && !await_answer(raise, client, lock, inbox, sig))
+        if (asked != STILE_OK)
+            raise->status = asked;
+        else if (!await_answer(raise, client, lock, inbox, sig))
             return EXIT_LOST;
     }
     return raise->status == STILE_OK ? 0 : say_failure("run: --guard", raise->status, &raise->err);
