@@ -119,7 +119,7 @@ def full(t, server):
     """A server without memory refuses a put, and still raises, removes and resets"""
     with Cells(t) as cells:
         version = cells.put("x", "here", token=5)
-        server.cli("CONFIG", "SET", "maxmemory", "1mb")
+        server.cli("CONFIG", "SET", "maxmemory", "100kb")
         assert "OOM" in cells.refuse("REFUSED", "put", "x", "more", token=5).rest
         expect(cells.get("x")[1:3], (version, 5))
         cells.expect_ok(cells.tell("raise", "x", token=6))

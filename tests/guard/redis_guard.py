@@ -165,7 +165,7 @@ def killed(t, server, guard):
 def full(t, server, guard):
     """a server without memory refuses a SET, and still raises, removes and resets"""
     guard.call("set", [G, KEY], 5, "redis:a", "v")
-    server.cli("CONFIG", "SET", "maxmemory", "1mb")
+    server.cli("CONFIG", "SET", "maxmemory", "100kb")
     for token in (5, 6):
         begins(guard.call("set", [G, KEY], token, "redis:a", "w"), "OOM")
     expect(guard.call("show", [G]), [b"5", b"redis:a"])

@@ -16,7 +16,7 @@ COUNTER = "{r}:counter"
 def hammer(server, number, report):
     """Takes a token, checks it, pauses, writes; reports each token with its fate."""
     draw, client = random.Random(number), connect(server)
-    guard = FORMS[number % 2](client)
+    guard = FORMS[number % len(FORMS)](client)
     for _ in range(ROUNDS):
         token = client.incr(COUNTER)
         refused = isinstance(guard.call("check", [G], token, "redis:r"), str)
