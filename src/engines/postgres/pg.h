@@ -98,6 +98,8 @@ enum stile_status postgres_connect(struct session **session, struct pool *pool,
                                    const struct session_events *events, struct stile_error *err);
 enum stile_status postgres_setup(const struct url *url, bool dry_run, const char **script,
                                  struct stile_error *err);
+enum stile_status postgres_install_guard(const struct url *url, bool dry_run, const char **script,
+                                         struct stile_error *err);
 
 /* ---- advisory.c: the lock of a claim, and the keys that are held ---- */
 

@@ -23,6 +23,7 @@
  *     inspect.c, ../sql/inspect.c      show, watch, list, break
  *     jobs.c                           the queue of jobs, in every mode
  *     statements.c, schema.sql         what is sent to the server, and what it needs for that
+ *     guard.sql                        guards for the transactions of others
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,6 +190,7 @@ static const struct engine_jobs jobs = {
 
 static const struct engine_admin admin = {
     .setup = postgres_setup,
+    .install_guard = postgres_install_guard,
     .examine = postgres_examine,
 };
 

@@ -8,7 +8,8 @@
 #include "engines/postgres/pg.h"
 #include "engines/postgres/statements.h"
 
-extern const char postgres_schema[]; /* made from schema.sql */
+extern const char postgres_schema[]; /* made from schema.sql and guard.sql */
+extern const char postgres_guard[];  /* made from guard.sql */
 
 /* For pg_stat_activity, and for show: "stile+" counts its grants in the schema. */
 enum stile_status postgres_name_sessions(struct pg *pg, struct stile_error *err)
@@ -266,9 +267,10 @@ static bool is_complete(PGconn *conn)
         "select pg_catalog.obj_description('stile.version'::pg_catalog.regclass, 'pg_class') "
         "operator(pg_catalog.=) ('made by the script ' operator(pg_catalog.||) "
         "pg_catalog.md5($1::pg_catalog.text)) and (select pg_catalog.max(version) from "
-        "stile.version) operator(pg_catalog.=) 3 and pg_catalog.count(t) operator(pg_catalog.=) 11 "
+        "stile.version) operator(pg_catalog.=) 3 and pg_catalog.count(t) operator(pg_catalog.=) 14 "
         "from pg_catalog.unnest(array['version', 'lock', 'floor', 'waiting', 'row_lock', "
-        "'counter', 'claim', 'last_holder', 'job', 'job_idle', 'locks']) t where "
+        "'counter', 'claim', 'last_holder', 'job', 'job_idle', 'locks', 'guarded', "
+        "'guard_floor', 'guard_state']) t where "
         "pg_catalog.to_regclass(('stile.' "
         "operator(pg_catalog.||) t)) is not null",
         1, NULL, values, NULL, NULL, 0);
@@ -305,22 +307,22 @@ static enum stile_status note_complete(PGconn *conn, struct stile_error *err)
 }
 
 /* The connection is used for nothing else, so it may be left in any state. */
-static enum stile_status run(PGconn *conn, struct stile_error *err)
+static enum stile_status run_schema(PGconn *conn, struct stile_error *err)
 {
-    PQsetNoticeReceiver(conn, ignore_notice, NULL);
     if (is_complete(conn))
         return STILE_OK;
     enum stile_status status = exec(conn, postgres_schema, err);
     return status ? status : note_complete(conn, err);
 }
 
-enum stile_status postgres_setup(const struct url *url, bool dry_run, const char **script,
-                                 struct stile_error *err)
+typedef enum stile_status run_fn(PGconn *conn, struct stile_error *err);
+
+static enum stile_status run_on(const struct url *url, bool dry_run, run_fn *fn,
+                                struct stile_error *err)
 {
     struct options options = {0};
     struct stile_error why = {0};
     PGconn *conn = NULL;
-    *script = postgres_schema;
     enum stile_status status = postgres_options_read(&options, url, &why);
     if (status || dry_run)
         goto out;
@@ -330,11 +332,31 @@ enum stile_status postgres_setup(const struct url *url, bool dry_run, const char
         status = why.status;
         goto out;
     }
-    status = run(conn, &why);
+    PQsetNoticeReceiver(conn, ignore_notice, NULL);
+    status = fn(conn, &why);
 out:
     PQfinish(conn);
     postgres_options_free(&options);
     if (status)
         error_copy(err, &why);
     return status;
+}
+
+enum stile_status postgres_setup(const struct url *url, bool dry_run, const char **script,
+                                 struct stile_error *err)
+{
+    *script = postgres_schema;
+    return run_on(url, dry_run, run_schema, err);
+}
+
+static enum stile_status run_guard(PGconn *conn, struct stile_error *err)
+{
+    return exec(conn, postgres_guard, err);
+}
+
+enum stile_status postgres_install_guard(const struct url *url, bool dry_run, const char **script,
+                                         struct stile_error *err)
+{
+    *script = postgres_guard;
+    return run_on(url, dry_run, run_guard, err);
 }
