@@ -155,7 +155,7 @@ class PgBouncer:
                     "pool_mode": mode, "default_pool_size": 6, "max_client_conn": 200,
                     "unix_socket_dir": "", "logfile": ""}
         with open(server.dir + "/pooler.ini", "w", encoding="utf-8") as file:
-            file.write("[databases]\npostgres = host=127.0.0.1 port=%d user=postgres\n[pgbouncer]\n"
+            file.write("[databases]\n* = host=127.0.0.1 port=%d user=postgres\n[pgbouncer]\n"
                        % server.port)
             file.writelines("%s = %s\n" % pair for pair in settings.items())
         self.process = subprocess.Popen(
