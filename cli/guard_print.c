@@ -9,7 +9,7 @@
 #include "guard_nginx.h"
 
 /* Written by the build from the files of the same names. */
-extern const char guard_sql_mysql[], guard_sql_sqlite[];
+extern const char guard_sql_mysql[], guard_sql_postgres[], guard_sql_sqlite[];
 
 /* ---- sql ---- */
 
@@ -19,6 +19,7 @@ static int sql(struct options *options)
         const char *name, *text;
     } dialects[] = {
         {"mysql", guard_sql_mysql},
+        {"postgres", guard_sql_postgres},
         {"sqlite", guard_sql_sqlite},
     };
     for (size_t i = 0; i < sizeof dialects / sizeof dialects[0]; i++) {

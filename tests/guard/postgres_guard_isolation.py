@@ -21,7 +21,7 @@ from postgres_guard_kit import (SERIALIZATION, STALE, Session, connect, expect, 
 LEVELS = "read committed", "repeatable read", "serializable"
 # What was seen before, and the tokens of both.
 TOKENS = ((None, 5, 5), (None, 5, 6), (None, 6, 5), (5, 5, 5), (5, 5, 6), (5, 6, 5), (5, 6, 6), (5, 6, 7))
-SAMPLE = 1 if os.environ.get("STILE_SOAK") else 4  # of the orders with snapshots, one in so many
+SAMPLE = 1 if os.environ.get("STILE_SOAK") else 8  # of the orders with snapshots, one in so many
 
 
 class Violation(AssertionError):
