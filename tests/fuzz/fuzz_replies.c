@@ -225,7 +225,7 @@ static void put_right(struct out *out, char *const *words, unsigned node)
         put(out, "*2\r\n$9\r\n127.0.0.1\r\n");
         put_text(out, port);
     } else if (is(words[0], "SCAN")) {
-        put(out, "*2\r\n$1\r\n0\r\n*2\r\n$6\r\nlock:x\r\n");
+        put(out, "*2\r\n$1\r\n0\r\n*3\r\n$6\r\nlock:x\r\n$14\r\nstile:cell:{x}\r\n");
         put_any(out, 3);
     } else if (is(words[0], "EVAL") || is(words[0], "EVALSHA") || is(words[0], "HMGET")) {
         put_script(out);
