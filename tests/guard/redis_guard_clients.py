@@ -213,8 +213,52 @@ def rights(t, form):
         assert "no permissions" in guard.call("set", [key, "other"], 5, "", "v")
 
 
+# ---- the command ----
+
+def use(t, url):
+    t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
+    return url
+
+
+def printed(t):
+    """the command prints the library and the scripts as the tests have them"""
+    expect(t.stile("guard", "lua").stdout, LIBRARY)
+    for name, text in SCRIPTS.items():
+        expect(t.stile("guard", "lua", "--script", name).stdout, text)
+
+
+def installed(t):
+    """stile guard install loads the functions into every primary, and may be repeated"""
+    with Cluster(2) as cluster:
+        url = use(t, cluster.url)
+        for _ in range(2):
+            done = t.stile("guard", "install", url)
+            expect(done.returncode, 0, done.stderr)
+        for node in cluster.nodes:
+            assert "stile_guard" in node.cli("FUNCTION", "LIST").split("\n")
+        works(RedisCli(Functions, cluster.nodes[0], "-c"))
+        expect(t.stile("guard", "raise", url, "accounts", "7").returncode, 0)
+        key = "stile:guard:{accounts}"
+        expect(RedisCli(Functions, cluster.nodes[0], "-c").call("set", [key, "accounts"], 6, "", "late"),
+               stale(6, "accounts", 7))
+        node = cluster.owner("accounts")
+        expect(Functions(connect(node)).call("raise", [key], 8, "redis:a"), b"8")
+        expect(t.stile("guard", "check", url, "accounts", "7").returncode, 77)
+
+
+def not_installed(t):
+    """without the right to load functions it says so; redlock says where to install them"""
+    with RedisServer() as server:
+        server.cli("ACL", "SETUSER", "default", "-function")
+        done = t.stile("guard", "install", use(t, "redis://127.0.0.1:%d" % server.port))
+        assert done.returncode and "ACL" in done.stderr, done.stderr
+        done = t.stile("guard", "install", "redlock://127.0.0.1:%d" % server.port)
+        assert done.returncode and "redis://" in done.stderr, done.stderr
+
+
 if __name__ == "__main__":
-    run_tests([*with_each(one_server, "redis-cli, redis-py and ioredis on one server"),
+    run_tests([printed, installed, not_installed,
+               *with_each(one_server, "redis-cli, redis-py and ioredis on one server"),
                *with_each(in_cluster, "redis-cli, redis-py and ioredis in a Cluster"),
                *with_each(slot_moves, "while a slot moves, and guard and data are apart, none writes"),
                *with_each(rights, "the documented ACL suffices")])

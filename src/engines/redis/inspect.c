@@ -124,9 +124,10 @@ void redis_names_free(struct names *names)
 
 void redis_names_pattern(char *pattern, const char *prefix, const char *name)
 {
+    const char *const texts[] = {prefix, name}; /* may be one and the same, if both are empty */
     char *at = pattern;
-    for (const char *text = prefix; text; text = text == prefix ? name : NULL) {
-        for (const char *c = text; *c; c++) {
+    for (size_t i = 0; i < 2; i++) {
+        for (const char *c = texts[i]; *c; c++) {
             if (strchr("*?[]\\", *c))
                 *at++ = '\\';
             *at++ = *c;
