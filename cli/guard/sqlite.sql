@@ -172,9 +172,10 @@ BEGIN
     UPDATE "<tab>" SET token = NULL WHERE rowid = NEW.rowid;
 END;
 CREATE TRIGGER "stile_guard_delete_<tab>" BEFORE DELETE ON "<tab>"
-WHEN coalesce(OLD.token, 0) >= 0
 BEGIN
-    SELECT RAISE(ABORT, ''SG003: a deletion without a token: set the column token to minus yours'');
+    SELECT RAISE(ABORT, ''SG003: a deletion without a token: set the column token to minus yours'')
+    WHERE coalesce(OLD.token, 0) >= 0;
+    INSERT INTO stile_guard (resource, token) VALUES (<resource>, -OLD.token);
 END;', '<resource>', quote(t.name)), '<tab>', replace(t.name, '"', '""')) AS text
 FROM sqlite_master t
 WHERE t.type = 'table' AND t.name NOT LIKE 'stile\_guard\_%' ESCAPE '\'

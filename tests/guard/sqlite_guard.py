@@ -196,6 +196,9 @@ def required(t):
         session.run("DELETE FROM accounts WHERE token = -34")
         expect(session.run("SELECT * FROM accounts"), [(1, 5, None), (2, 2, None)])
     expect(session.highest("accounts"), (34, ""))
+    session.run("UPDATE accounts SET token = -34 WHERE id = 2")  # its holder is paused here
+    session.guard("accounts", 35)
+    refused("SG001", session.run, "DELETE FROM accounts WHERE token = -34")
 
 
 # ---- several processes ----
