@@ -141,7 +141,10 @@ static int run_command(struct update *u, const struct stile_cell *now, size_t *s
             STILE_CELL_MAX);
         return EXIT_USAGE;
     }
-    return code_of(status);
+    int code = code_of(status);
+    if (code != 0)
+        say("cell update: the command ended with %d; nothing is written", code);
+    return code;
 }
 
 static int change(struct stile_cell_next *next, const struct stile_cell *now, void *data)
@@ -170,10 +173,8 @@ static int update(struct options *options)
     enum stile_status status =
         stile_cell_update(&version, client, options->args[0], change, &u, &how, &err);
     stile_client_close(client);
-    if (u.code != 0) {
-        say("cell update: the command ended with %d; nothing is written", u.code);
+    if (u.code != 0)
         return u.code;
-    }
     if (status != STILE_OK)
         return cell_say_failure("cell update", status, &err);
     printf("%" PRIu64 "\n", version);

@@ -197,11 +197,13 @@ static int run_group(const struct group *group, int argc, char **argv)
 }
 
 /* Started with a standard descriptor closed, the next file we open would get its number, and what
- * we say on stderr would be written into it. The command still finds it closed. */
+ * we say on stderr would be written into it. The command still finds it closed. Reading stdin fails
+ * as before: an empty value would be written otherwise. */
 static void fill_standard_fds(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR | O_CLOEXEC) != fd)
+        int mode = fd == STDIN_FILENO ? O_WRONLY : O_RDWR;
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", mode | O_CLOEXEC) != fd)
             _exit(EXIT_ENGINE);
     }
 }

@@ -104,6 +104,16 @@ static void raise_file(struct raise *raise, uint64_t token, const char *issuer)
                                      &raise->err);
 }
 
+/* A lock that is lost has left its token behind in the guard: the next holder's is larger. */
+static int tell_lost(struct stile_lock *lock)
+{
+    struct stile_error err = {0};
+    stile_lock_lost_reason(lock, &err);
+    say("%s: the lock is lost%s%s; the command is not started", stile_lock_name(lock),
+        err.message[0] != '\0' ? ": " : "", err.message);
+    return EXIT_LOST;
+}
+
 int raise_guard(struct raise *raise, const struct options *options, struct stile_client *client,
                 struct stile_lock *lock, struct inbox *inbox, int *sig)
 {
@@ -116,6 +126,7 @@ int raise_guard(struct raise *raise, const struct options *options, struct stile
     stile_lock_issuer(lock, issuer, sizeof issuer);
     if (raise->place.client == NULL) {
         raise_file(raise, token, issuer);
+        stile_client_dispatch(client); /* what has happened meanwhile */
     } else {
         /* Not into raise->status: the answer may be there before the call returns. */
         enum stile_status asked =
@@ -124,7 +135,9 @@ int raise_guard(struct raise *raise, const struct options *options, struct stile
         if (asked != STILE_OK)
             raise->status = asked;
         else if (!await_answer(raise, client, lock, inbox, sig))
-            return EXIT_LOST;
+            return *sig != 0 || inbox->orphaned ? EXIT_LOST : tell_lost(lock);
     }
-    return raise->status == STILE_OK ? 0 : say_failure("run: --guard", raise->status, &raise->err);
+    if (raise->status != STILE_OK)
+        return say_failure("run: --guard", raise->status, &raise->err);
+    return stile_lock_held(lock) ? 0 : tell_lost(lock);
 }

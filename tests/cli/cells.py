@@ -1,12 +1,13 @@
 # SPDX-FileCopyrightText: the stile authors
 # SPDX-License-Identifier: Apache-2.0
 """stile cell and stile guard, on local: as a person or a script uses them; stile run --guard."""
+import fcntl
 import json
 import os
 import subprocess
 import threading
 
-from kit import STILE, expect, run_tests
+from kit import STILE, expect, run_tests, spin
 
 
 def put(t, key, value, *options):
@@ -51,6 +52,15 @@ def bytes_are_kept(t):
     done = t.stile("cell", "put", "k", input="x" * 65537)
     expect(done.returncode, 64)
     assert "65536 bytes" in done.stderr, done.stderr
+
+
+def closed_stdin(t):
+    """without a stdin there is no value, not an empty one"""
+    put(t, "k", "kept")
+    done = t.stile("cell", "put", "k", preexec_fn=lambda: os.close(0))
+    expect(done.returncode, 69)
+    assert "Bad file descriptor" in done.stderr, done.stderr
+    expect(value_of(t, "k"), "kept")
 
 
 def versions(t):
@@ -119,8 +129,9 @@ def updating(t):
     done = t.stile("cell", "update", "n", "--", "sh", "-c", "cat; exit 3")
     expect(done.returncode, 3)
     assert "nothing is written" in done.stderr, done.stderr
-    expect(t.stile("cell", "update", "n", "--", t.path("no-such-command")).returncode, 127)
-    expect(t.stile("cell", "update", "n", "--", "sh", "-c", "yes").returncode, 64)
+    for command, code in ([t.path("no-such-command")], 127), (["sh", "-c", "yes"], 64):
+        done = t.stile("cell", "update", "n", "--", *command)
+        expect((done.returncode, done.stderr.count("\n")), (code, 1), done.stderr)
     expect(value_of(t, "n"), "7\n")
     version = put(t, "big", "x" * 65536)
     done = t.stile("cell", "update", "big", "--", "sh", "-c", 'echo "$STILE_CELL_VERSION"')
@@ -219,6 +230,20 @@ def run_with_a_stale_guard(t):
     expect(t.show("x")["holders"], [])
 
 
+def run_lost_while_raising(t):
+    """a lock that is lost before its guard is raised starts no command, and says so"""
+    expect(t.stile("guard", "raise", "file:" + t.dir, "data", "1").returncode, 0)
+    ran = t.path("ran")
+    with open(t.path(".data.stile"), "r+b") as guard:
+        fcntl.lockf(guard, fcntl.LOCK_EX)
+        running = t.start("run", "--guard", "file:%s#data" % t.dir, "x", "--", "touch", ran)
+        spin(lambda: t.show("x")["holders"])
+        expect(t.stile("break", "x").returncode, 0)
+    expect(running.wait(), 76)
+    assert "the command is not started" in running.err.unread(), running.record()
+    expect(os.path.exists(ran), False)
+
+
 def nested(t):
     """an inner run does not show its command the outer one's resource"""
     done = t.stile("run", "--guard", "#r", "x", "--", STILE, "run", "y", "--", "sh", "-c",
@@ -235,5 +260,6 @@ def issuer_from_the_run(t):
     expect(done.returncode, 78)
 
 
-run_tests([round_trip, bytes_are_kept, versions, tokens, listing, watching, updating, raising,
-           wrong_words, of_a_file, run_raises, run_with_a_stale_guard, nested, issuer_from_the_run])
+run_tests([round_trip, bytes_are_kept, closed_stdin, versions, tokens, listing, watching, updating,
+           raising, wrong_words, of_a_file, run_raises, run_with_a_stale_guard,
+           run_lost_while_raising, nested, issuer_from_the_run])
