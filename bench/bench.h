@@ -99,7 +99,8 @@ struct swap_subject {
 
 extern const struct swap_subject swap_hiredis; /* a script: a version compared and counted, a SET */
 extern const struct swap_subject swap_etcd;    /* a transaction: mod_revision compared, a put */
-extern const struct swap_subject swap_zookeeper; /* setData with a version, over a bare socket */
+extern const struct swap_subject swap_zookeeper;  /* setData with a version, over a bare socket */
+extern const struct swap_subject swap_libmariadb; /* UPDATE ... WHERE version = */
 
 /* Asks a server for a sign of life, and waits for it. */
 void bench_ping(const char *url);

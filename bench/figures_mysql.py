@@ -38,4 +38,19 @@ def guard(bench):
     return rows, {"guard": samples}
 
 
-ALL = {**figures_sql.all_of(MYSQL), **figures_jobs.all_of(MYSQL), "mysql-guard": guard}
+def cells(bench):
+    """A cell that is replaced if its version is the one before, beside a row."""
+    rows, samples = [], {}
+    for size, label in (100, "100 bytes"), (65536, "64 KiB"):
+        with figures_sql.server(bench, MYSQL, True, 0) as started:
+            lines = bench.run("cells", started.url, "libmariadb", bench.rounds(60), 32, size, 2)
+        samples[label] = lines
+        for series, what in (("cell", ""), ("guarded", ", with the same token")):
+            ours, bare, ratio = compare(lines, "series", series, "bare", "p50_ns")
+            rows.append(row("mysql: cell swapped%s, %s, p50" % (what, label), time_text(ours),
+                            "UPDATE " + time_text(bare), ratio, "1.2 x", ratio <= 1.2))
+    return rows, {"cells": samples}
+
+
+ALL = {**figures_sql.all_of(MYSQL), **figures_jobs.all_of(MYSQL), "mysql-guard": guard,
+       "mysql-cells": cells}

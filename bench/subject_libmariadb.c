@@ -97,3 +97,46 @@ const struct subject subject_libmariadb_wait = {
     .name = "libmariadb-wait", .open = open_libmariadb, .take = take_by_wait, .give = give};
 const struct subject subject_libmariadb_row = {
     .name = "libmariadb-row", .open = open_row, .take = take_and_count, .give = give};
+
+/* ---- a value that is replaced if its version is the one before ---- */
+
+struct swapped {
+    MYSQL *conn;
+    const char *key;
+    unsigned long version;
+};
+
+static void *open_swapped(const char *place, const char *key)
+{
+    struct swapped *swapped = calloc(1, sizeof *swapped);
+    if (!swapped)
+        bench_die("out of memory");
+    *swapped = (struct swapped){.conn = connect_to(place), .key = key};
+    run(swapped->conn, "CREATE TABLE IF NOT EXISTS bench_cell (name VARBINARY(512) PRIMARY KEY, "
+                       "version BIGINT NOT NULL, value MEDIUMBLOB NOT NULL) ENGINE=InnoDB");
+    return swapped;
+}
+
+static void swap(void *handle, const void *value, size_t size)
+{
+    struct swapped *swapped = handle;
+    char *hex = malloc(2 * size + 1), *sql = malloc(2 * size + 256);
+    if (!hex || !sql)
+        bench_die("out of memory");
+    mysql_hex_string(hex, value, size);
+    if (swapped->version == 0)
+        sprintf(sql, "INSERT INTO bench_cell VALUES ('%s',1,X'%s')", swapped->key, hex);
+    else
+        sprintf(sql,
+                "UPDATE bench_cell SET version=%lu,value=X'%s' WHERE name='%s' AND version=%lu",
+                swapped->version + 1, hex, swapped->key, swapped->version);
+    run(swapped->conn, sql);
+    if (mysql_affected_rows(swapped->conn) != 1)
+        bench_die("libmariadb: the value was not replaced");
+    swapped->version++;
+    free(sql);
+    free(hex);
+}
+
+const struct swap_subject swap_libmariadb = {
+    .name = "libmariadb", .open = open_swapped, .swap = swap};

@@ -109,7 +109,7 @@ def eight_processes(world):
     expect(session.highest("r"), (max(passed), "redis:r"))
     stale, deadlocks = (sum(one[kind] for one in told) for kind in ("stale", "deadlocks"))
     print("# %d written, %d stale, %d deadlocks" % (len(tokens), stale, deadlocks))
-    assert stale > 0 and len(set(tokens)) < len(tokens), "too tame to show anything"
+    assert stale > 0, "too tame to show anything"
 
 
 # ---- a server that is killed ----

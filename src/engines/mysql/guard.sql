@@ -28,32 +28,36 @@
 -- and is not cut to the largest possible one.
 SET @stile_sql_mode = @@SESSION.sql_mode, SESSION sql_mode = 'STRICT_ALL_TABLES';
 
--- One row per resource: the highest token seen, and its issuer if one was ever given. A resource
--- that was removed keeps its row until stile_guard_prune. Times are UTC.
+-- One row per resource: the highest token seen (0: none), and its issuer if one was ever given. If
+-- there is a cell of this name, its value, and how often one was put. A resource that was removed
+-- keeps its row until stile_guard_prune. Times are UTC.
 CREATE TABLE IF NOT EXISTS stile_guard (
     resource VARBINARY(512) NOT NULL PRIMARY KEY,
     token BIGINT NOT NULL,
     issuer VARBINARY(600) NOT NULL,
+    version BIGINT UNSIGNED NOT NULL,
     since DATETIME(6) NOT NULL,
     removed_at DATETIME(6), -- NULL: it exists
+    value MEDIUMBLOB,       -- NULL: there is no cell
     KEY removed (removed_at)
 ) ENGINE=InnoDB COMMENT='highest fencing tokens: stile_guard';
 
--- The highest token that was pruned, by issuer: for a token of this issuer, a resource without a row
--- starts there. The row without an issuer is locked by a prune, and shared by those that add a
--- resource.
+-- The highest token that was pruned, by issuer: for a token of this issuer, a resource that has seen
+-- none starts there. The row without an issuer has the highest version, and is locked by each prune.
 CREATE TABLE IF NOT EXISTS stile_guard_floor (
     issuer VARBINARY(600) NOT NULL PRIMARY KEY,
-    token BIGINT NOT NULL
+    token BIGINT NOT NULL,
+    version BIGINT UNSIGNED NOT NULL
 ) ENGINE=InnoDB;
-INSERT IGNORE INTO stile_guard_floor VALUES ('', 0);
+INSERT IGNORE INTO stile_guard_floor VALUES ('', 0, 0);
 
 -- MySQL cannot replace a procedure, and dropping it revokes the privileges on it: grant EXECUTE on
 -- the database there. `stile setup` leaves these lines out on MariaDB.
 DROP PROCEDURE IF EXISTS stile_guard_refuse;
 DROP PROCEDURE IF EXISTS stile_guard_needs_transaction;
 DROP PROCEDURE IF EXISTS stile_guard_needs_sense;
-DROP PROCEDURE IF EXISTS stile_guard_judge;
+DROP PROCEDURE IF EXISTS stile_guard_add;
+DROP PROCEDURE IF EXISTS stile_guard_first;
 DROP PROCEDURE IF EXISTS stile_guard_decide;
 DROP PROCEDURE IF EXISTS stile_guard;
 DROP PROCEDURE IF EXISTS stile_guard_strict;
@@ -63,6 +67,7 @@ DROP PROCEDURE IF EXISTS stile_guard_remove;
 DROP PROCEDURE IF EXISTS stile_guard_prune;
 DROP PROCEDURE IF EXISTS stile_guard_trigger;
 DROP PROCEDURE IF EXISTS stile_guard_required;
+DROP PROCEDURE IF EXISTS stile_cell_write;
 
 DELIMITER //
 
@@ -124,29 +129,49 @@ BEGIN
     END IF;
 END//
 
--- Refuses the token, or sets p_passed if there is nothing to remember; otherwise the row is new, or
--- has changed. A row is created with the floor as its token: it stays if the caller commits in spite
--- of a refusal, and must not let smaller tokens pass then.
-CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_judge(
+-- Makes sure that there is a row, without a token. INSERT comes without a SELECT before it: two
+-- transactions that had both looked for a missing row would block each other. The floors are locked,
+-- so that no prune deletes rows while the version is read.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_add(p_resource VARBINARY(512))
+SQL SECURITY INVOKER
+BEGIN
+    INSERT INTO stile_guard (resource, token, issuer, version, since)
+    SELECT p_resource, 0, '', f.version, UTC_TIMESTAMP(6) FROM stile_guard_floor f
+    WHERE f.issuer = '' LOCK IN SHARE MODE
+    ON DUPLICATE KEY UPDATE token = stile_guard.token;
+END//
+
+-- The first token of a resource; also refuses a token, or sets p_passed if it is already the highest.
+-- p_passed not set: the row has changed meanwhile.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_first(
     p_resource VARBINARY(2048), p_token BIGINT, p_issuer VARBINARY(2048), p_strict BOOLEAN,
     OUT p_passed BOOLEAN
 ) SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_highest BIGINT;
+    DECLARE v_highest, v_floor BIGINT;
     DECLARE v_issuer VARBINARY(600);
     CALL stile_guard_needs_sense(p_resource, p_token, 1, p_issuer);
-    INSERT INTO stile_guard (resource, token, issuer, since)
-    SELECT p_resource, MAX(f.token), '', UTC_TIMESTAMP(6) FROM stile_guard_floor f
-    WHERE f.issuer IN ('', p_issuer) OR p_issuer = '' LOCK IN SHARE MODE
-    ON DUPLICATE KEY UPDATE token = stile_guard.token;
-    SELECT g.token, g.issuer INTO v_highest, v_issuer
-    FROM stile_guard g WHERE g.resource = p_resource FOR UPDATE;
-    IF p_issuer <> v_issuer AND p_issuer <> '' AND v_issuer <> '' THEN
-        CALL stile_guard_refuse(p_resource, p_token, p_issuer, v_highest, v_issuer, 'foreign');
-    ELSEIF p_token < v_highest OR p_strict AND p_token = v_highest THEN
-        CALL stile_guard_refuse(p_resource, p_token, p_issuer, v_highest, v_issuer, 'stale');
+    CALL stile_guard_add(p_resource);
+    UPDATE stile_guard
+    SET token = p_token, issuer = IF(p_issuer = '', issuer, p_issuer), since = UTC_TIMESTAMP(6),
+        removed_at = NULL
+    WHERE resource = p_resource AND token = 0 AND (issuer IN ('', p_issuer) OR p_issuer = '')
+      AND p_token - COALESCE(p_strict, FALSE) >= (
+          SELECT MAX(f.token) FROM stile_guard_floor f
+          WHERE f.issuer IN ('', p_issuer) OR p_issuer = '');
+    SET p_passed = ROW_COUNT() > 0;
+    IF NOT p_passed THEN
+        SELECT MAX(f.token) INTO v_floor FROM stile_guard_floor f
+        WHERE f.issuer IN ('', p_issuer) OR p_issuer = '' LOCK IN SHARE MODE;
+        SELECT IF(g.token = 0, v_floor, g.token), g.issuer INTO v_highest, v_issuer
+        FROM stile_guard g WHERE g.resource = p_resource FOR UPDATE;
+        IF p_issuer <> v_issuer AND p_issuer <> '' AND v_issuer <> '' THEN
+            CALL stile_guard_refuse(p_resource, p_token, p_issuer, v_highest, v_issuer, 'foreign');
+        ELSEIF p_token < v_highest OR p_strict AND p_token = v_highest THEN
+            CALL stile_guard_refuse(p_resource, p_token, p_issuer, v_highest, v_issuer, 'stale');
+        END IF;
+        SET p_passed = p_token = v_highest AND (p_issuer = '' OR v_issuer <> '');
     END IF;
-    SET p_passed = p_token = v_highest AND (p_issuer = '' OR v_issuer <> '');
 END//
 
 -- Checks and remembers, under an exclusive lock. Called alone, each statement is a transaction of
@@ -162,11 +187,12 @@ BEGIN
         SET token = p_token, issuer = IF(p_issuer = '', issuer, p_issuer),
             since = UTC_TIMESTAMP(6), removed_at = NULL
         WHERE resource = p_resource AND (issuer IN ('', p_issuer) OR p_issuer = '')
+          AND token > 0
           AND (token < p_token
                OR token = p_token AND issuer = '' AND p_issuer <> '' AND NOT p_strict);
         SET v_passed = ROW_COUNT() > 0;
         IF NOT v_passed THEN
-            CALL stile_guard_judge(p_resource, p_token, p_issuer, p_strict, v_passed);
+            CALL stile_guard_first(p_resource, p_token, p_issuer, p_strict, v_passed);
         END IF;
     UNTIL v_passed END REPEAT;
     SET @stile_guard_resource = p_resource, @stile_guard_token = p_token,
@@ -229,25 +255,27 @@ CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_reset(
 ) SQL SECURITY INVOKER
 BEGIN
     CALL stile_guard_needs_sense(p_resource, p_token, 0, p_issuer);
-    INSERT INTO stile_guard (resource, token, issuer, since)
-    VALUES (p_resource, p_token, COALESCE(p_issuer, ''), UTC_TIMESTAMP(6))
-    ON DUPLICATE KEY UPDATE token = p_token, issuer = COALESCE(p_issuer, ''),
-                            since = UTC_TIMESTAMP(6), removed_at = NULL;
+    CALL stile_guard_add(p_resource);
+    UPDATE stile_guard
+    SET token = p_token, issuer = COALESCE(p_issuer, ''), since = UTC_TIMESTAMP(6)
+    WHERE resource = p_resource;
 END//
 
--- The resource no longer exists. Its row stays: a late holder could create the resource again.
+-- The resource no longer exists, nor the cell of its name. Its row stays: a late holder could create
+-- it again.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_remove(p_resource VARBINARY(2048))
 SQL SECURITY INVOKER
 BEGIN
-    UPDATE stile_guard SET removed_at = COALESCE(removed_at, UTC_TIMESTAMP(6))
+    UPDATE stile_guard SET removed_at = COALESCE(removed_at, UTC_TIMESTAMP(6)), value = NULL
     WHERE resource = p_resource;
 END//
 
 -- Deletes the rows of resources that were removed this many days ago, and keeps the highest token of
--- each issuer. Rows without an issuer stay: nothing says which tokens theirs may be compared with.
+-- each issuer. Rows with a token but no issuer stay: nothing says which tokens theirs may be compared
+-- with.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_prune(p_days INT UNSIGNED) SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_token BIGINT;
+    DECLARE v_version BIGINT UNSIGNED;
     DECLARE v_until DATETIME(6) DEFAULT UTC_TIMESTAMP(6) - INTERVAL p_days DAY;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION
     BEGIN
@@ -256,14 +284,18 @@ BEGIN
     END;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
-    SELECT f.token INTO v_token FROM stile_guard_floor f WHERE f.issuer = '' FOR UPDATE;
-    INSERT INTO stile_guard_floor (issuer, token)
-    SELECT g.issuer, g.token FROM stile_guard g FORCE INDEX (removed)
-    WHERE g.removed_at <= v_until AND g.issuer <> '' FOR UPDATE
-    ON DUPLICATE KEY UPDATE token = GREATEST(stile_guard_floor.token, VALUES(token));
-    -- One that was removed since the last statement may be above the floor: it stays.
+    SELECT f.version INTO v_version FROM stile_guard_floor f WHERE f.issuer = '' FOR UPDATE;
+    INSERT INTO stile_guard_floor (issuer, token, version)
+    SELECT g.issuer, g.token, g.version FROM stile_guard g FORCE INDEX (removed)
+    WHERE g.removed_at <= v_until AND (g.issuer <> '' OR g.token = 0) FOR UPDATE
+    ON DUPLICATE KEY UPDATE token = GREATEST(stile_guard_floor.token, VALUES(token)),
+                            version = GREATEST(stile_guard_floor.version, VALUES(version));
+    SELECT MAX(f.version) INTO v_version FROM stile_guard_floor f FOR UPDATE;
+    UPDATE stile_guard_floor SET version = v_version WHERE issuer = '';
+    -- One that was removed since the first statement may be above the floor: it stays.
     DELETE g FROM stile_guard g FORCE INDEX (removed) JOIN stile_guard_floor f ON f.issuer = g.issuer
-    WHERE g.removed_at <= v_until AND g.issuer <> '' AND g.token <= f.token;
+    WHERE g.removed_at <= v_until AND (g.issuer <> '' OR g.token = 0) AND g.token <= f.token
+      AND g.version <= v_version;
     COMMIT AND NO CHAIN NO RELEASE;
 END//
 
@@ -300,12 +332,90 @@ BEGIN
     FROM (SELECT 'INSERT' AS verb UNION ALL SELECT 'UPDATE' UNION ALL SELECT 'DELETE') e;
 END//
 
+-- ---- cells, for the library and the command ----
+
+-- One request about a cell or its guard: 'put', 'remove', 'raise' or 'reset', in a transaction of its
+-- own. p_version NULL: any; p_token 0: none; p_wait FALSE: fails if the row is locked (on MariaDB, which
+-- has no NOWAIT in procedures, the caller sets innodb_lock_wait_timeout instead). Returns what came of it ('ok', 'stale', 'foreign', 'conflict'), and the version, token
+-- and issuer as they are now.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_cell_write(
+    p_verb VARCHAR(8) CHARACTER SET ascii, p_key VARBINARY(512), p_value MEDIUMBLOB,
+    p_version BIGINT UNSIGNED, p_token BIGINT, p_issuer VARBINARY(600), p_strict BOOLEAN,
+    p_wait BOOLEAN
+) SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_status VARCHAR(8) CHARACTER SET ascii;
+    DECLARE v_there BOOLEAN;
+    DECLARE v_version BIGINT UNSIGNED;
+    DECLARE v_token, v_highest BIGINT;
+    DECLARE v_issuer VARBINARY(600);
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION
+    BEGIN
+        ROLLBACK AND NO CHAIN NO RELEASE;
+        RESIGNAL;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    IF NOT p_wait THEN
+        SELECT g.token INTO v_token FROM stile_guard g WHERE g.resource = p_key
+        FOR UPDATE /*!80001 NOWAIT */;
+    END IF;
+    SELECT g.token, g.issuer, g.version, g.value IS NOT NULL
+    INTO v_token, v_issuer, v_version, v_there
+    FROM stile_guard g WHERE g.resource = p_key FOR UPDATE;
+    IF v_version IS NULL THEN
+        CALL stile_guard_add(p_key);
+        SELECT g.token, g.issuer, g.version, g.value IS NOT NULL
+        INTO v_token, v_issuer, v_version, v_there
+        FROM stile_guard g WHERE g.resource = p_key FOR UPDATE;
+    END IF;
+    SET v_highest = v_token;
+    IF v_token = 0 AND p_token > 0 THEN
+        SELECT MAX(f.token) INTO v_highest FROM stile_guard_floor f
+        WHERE f.issuer IN ('', p_issuer) OR p_issuer = '' LOCK IN SHARE MODE;
+    END IF;
+    SET v_status = CASE
+        WHEN p_verb = 'reset' THEN 'ok'
+        WHEN p_token > 0 AND p_issuer <> '' AND v_issuer <> '' AND p_issuer <> v_issuer THEN 'foreign'
+        WHEN p_token < v_highest OR p_strict AND p_token > 0 AND p_token = v_highest THEN 'stale'
+        WHEN p_version <> IF(v_there, v_version, 0) THEN 'conflict'
+        ELSE 'ok'
+    END;
+    IF v_status <> 'ok' THEN
+        SET v_token = v_highest;
+    ELSE
+        SET v_issuer = IF(p_verb = 'reset' OR p_token > 0 AND p_issuer <> '', p_issuer, v_issuer),
+            v_token = IF(p_verb = 'reset', p_token, GREATEST(v_token, p_token));
+    END IF;
+    IF v_status = 'ok' AND p_verb = 'put' THEN
+        SET v_version = v_version + 1, v_there = TRUE;
+        UPDATE stile_guard
+        SET value = p_value, version = v_version, removed_at = NULL, issuer = v_issuer,
+            since = IF(token = v_token, since, UTC_TIMESTAMP(6)), token = v_token
+        WHERE resource = p_key;
+    ELSEIF v_status = 'ok' AND (p_verb <> 'remove' OR v_there OR v_token > 0) THEN
+        IF p_verb = 'remove' THEN
+            SET v_there = FALSE;
+            UPDATE stile_guard
+            SET value = NULL, removed_at = COALESCE(removed_at, UTC_TIMESTAMP(6))
+            WHERE resource = p_key;
+        END IF;
+        UPDATE stile_guard
+        SET since = IF(token = v_token, since, UTC_TIMESTAMP(6)), token = v_token, issuer = v_issuer
+        WHERE resource = p_key;
+    ELSE
+        ROLLBACK AND NO CHAIN NO RELEASE; -- a row that was added, too
+    END IF;
+    COMMIT AND NO CHAIN NO RELEASE;
+    SELECT v_status, IF(v_there, v_version, 0), v_token, v_issuer;
+END//
+
 DELIMITER ;
 
 -- All guards, for administrators.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW stile_guards AS
 SELECT CONVERT(resource USING utf8mb4) AS resource, token,
-       CONVERT(issuer USING utf8mb4) AS issuer, since, removed_at
+       CONVERT(issuer USING utf8mb4) AS issuer, since, removed_at, LENGTH(value) AS cell_size
 FROM stile_guard;
 
 SET SESSION sql_mode = @stile_sql_mode;

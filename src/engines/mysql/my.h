@@ -38,10 +38,12 @@ struct my {
     uint64_t sleep_id;       /* the shared session whose lock it waits for to sleep */
     uint64_t wakeup_again_ns;
     struct timer wakeup_check; /* while it sleeps: a wake-up may have been missed */
+    struct session *writer;    /* cells: waits for rows that others have locked; NULL: none */
     struct options options;
     bool bare;           /* there is no schema: no tokens, no holds */
     int version;         /* of the schema */
     bool remembers;      /* it has a table of last holders */
+    bool guards;         /* it has the tables of guards and cells */
     unsigned records;    /* counts them: now and then old ones are deleted */
     bool mariadb;        /* else it is MySQL */
     int64_t started_ns;  /* when the server was started, on our clock */
@@ -82,6 +84,8 @@ extern const struct session_events maria_shared_events, maria_pooled_events;
 extern const struct opening_step maria_opening_steps[];
 enum stile_status maria_setup(const struct url *url, bool dry_run, const char **script,
                               struct stile_error *err);
+enum stile_status maria_install_guard(const struct url *url, bool dry_run, const char **script,
+                                      struct stile_error *err);
 
 /* ---- claims.c: mode=getlock ---- */
 
@@ -124,6 +128,10 @@ enum stile_status maria_record(struct query *query, struct session *session,
 /* ---- jobs.c ---- */
 
 void maria_jobs(struct engine *engine, struct job_request *request);
+
+/* ---- cells.c ---- */
+
+void maria_cells(struct engine *engine, struct cell_request *request);
 
 /* ---- doctor.c ---- */
 

@@ -22,6 +22,7 @@
  *     table.c, shedlock.c, ../sql/lease.c    mode=table: rows with an owner and an end instead
  *     inspect.c, ../sql/inspect.c      show, watch, list, break
  *     jobs.c                           the queue of jobs, in every mode
+ *     cells.c, guard.sql               cells, and guards for anyone's transactions
  *     statements.c, schema.sql         what is sent to the server, and what it needs for that
  */
 #include <string.h>
@@ -59,6 +60,8 @@ static void dispose(struct my *my)
     sql_opening_cancel(&my->opening);
     sql_session_free(my->sleeper);
     my->sleeper = NULL;
+    sql_session_free(my->writer);
+    my->writer = NULL;
     loop_disarm(my->engine.loop, &my->wakeup_check);
     loop_unreserve(my->engine.loop, 1);
     sql_pool_end(&my->pool);
@@ -99,6 +102,7 @@ static void promise(struct my *my)
         engine->caps.most_locks = my->options.sessions - 1;
     }
     engine->caps.history = my->remembers;
+    engine->caps.cells = my->guards;
     if (my->bare)
         sql_opening_set_bare(
             engine, "none: this database has no tables stile_*; run `stile setup URL`",
@@ -184,6 +188,8 @@ static void maria_forked(struct engine *engine)
     struct my *my = my_of(engine);
     if (my->sleeper)
         maria_session_forked(my->sleeper);
+    if (my->writer)
+        maria_session_forked(my->writer);
     sql_pool_forked(&my->pool);
 }
 
@@ -198,12 +204,17 @@ static void maria_forked(struct engine *engine)
     "binary log is on), and in a Galera cluster, "                                                 \
     "clocks that agree; failover to a replica may forget a lock or repeat a token"
 
+static const struct engine_cells cells = {
+    .run = maria_cells,
+};
+
 static const struct engine_jobs jobs = {
     .run = maria_jobs,
 };
 
 static const struct engine_admin admin = {
     .setup = maria_setup,
+    .install_guard = maria_install_guard,
     .examine = maria_examine,
 };
 
@@ -211,7 +222,8 @@ static const struct engine_admin admin = {
     .promises = promises, .schemes = "mysql mysqls mariadb", .params = maria_options_params,       \
     .engine_size = sizeof(struct my), .open = maria_open, .close = maria_close,                    \
     .forked = maria_forked, .list = sql_inspect_list, .show = sql_inspect_show,                    \
-    .cancel = sql_inspect_cancel, .jobs = &jobs, .admin = &admin, .history = &sql_history
+    .cancel = sql_inspect_cancel, .cells = &cells, .jobs = &jobs, .admin = &admin,                 \
+    .history = &sql_history
 
 const struct engine_class maria_table_class = {
     .caps = {.engine = "mysql",
@@ -219,6 +231,7 @@ const struct engine_class maria_table_class = {
              .lease = STILE_LEASE_CLAIM,
              .fifo = true,
              .token = true,
+             .cells = true,
              .hold_at_least = true,
              .lock_delay = true,
              .detached = true,
@@ -239,6 +252,7 @@ const struct engine_class maria_shedlock_class = {
              .modes = 1u << STILE_EXCLUSIVE,
              .lease = STILE_LEASE_CLAIM,
              .token = true,
+             .cells = true,
              .hold_at_least = true,
              .detached = true,
              .token_is = "a counter of ours, committed with the grant; ShedLock's own claims have "
@@ -265,6 +279,7 @@ const struct engine_class maria_row_class = {
              .lease = STILE_LEASE_SESSION,
              .fifo = true,
              .token = true,
+             .cells = true,
              .hold_at_least = true,
              .lock_delay = true,
              .most_locks = SESSIONS_DEFAULT - 1,
@@ -288,6 +303,7 @@ const struct engine_class maria_class = {
              .lease = STILE_LEASE_SESSION,
              .fifo = true,
              .token = true,
+             .cells = true,
              .hold_at_least = true,
              .lock_delay = true,
              .token_is = "a counter in the name's row, committed with the grant",

@@ -11,6 +11,7 @@
 #include "engines/mysql/statements.h"
 
 extern const char maria_schema[]; /* made from schema.sql and guard.sql */
+extern const char maria_guard[];  /* made from guard.sql */
 
 /* ---- sessions ---- */
 
@@ -161,7 +162,7 @@ const struct opening_step maria_opening_steps[] = {
 
 /* What it creates: tables with the views, and procedures. */
 #define SCHEMA_TABLES     14
-#define SCHEMA_PROCEDURES 25
+#define SCHEMA_PROCEDURES 27
 
 static enum stile_status complain(MYSQL *conn, const struct options *options,
                                   struct stile_error *err)
@@ -281,10 +282,10 @@ static enum stile_status upgrade(MYSQL *conn, int version, const struct options 
     return status;
 }
 
-static enum stile_status run(MYSQL *conn, const struct options *options, struct stile_error *err)
+static enum stile_status run(MYSQL *conn, const char *text, const struct options *options,
+                             struct stile_error *err)
 {
-    struct script script = {
-        .at = maria_schema, .delimiter = ";", .statement = malloc(strlen(maria_schema) + 1)};
+    struct script script = {.at = text, .delimiter = ";", .statement = malloc(strlen(text) + 1)};
     enum stile_status status = STILE_OK;
     if (!script.statement)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
@@ -371,19 +372,22 @@ static enum stile_status is_complete(bool *complete, MYSQL *conn, const struct o
     return STILE_OK;
 }
 
-static enum stile_status make(MYSQL *conn, const struct options *o, struct stile_error *err)
+static enum stile_status connect_alone(MYSQL *conn, const struct options *o,
+                                       struct stile_error *err)
+{
+    if (!mysql_real_connect(conn, o->host, o->user, o->password, o->database, o->port, o->socket,
+                            OPTIONS_FLAGS) ||
+        mysql_query(conn, "SET SESSION completion_type=0,sql_mode='',autocommit=1,"
+                          "lock_wait_timeout=10"))
+        return complain(conn, o, err);
+    return wait_for_others(conn, o, err);
+}
+
+static enum stile_status make_schema(MYSQL *conn, const struct options *o, struct stile_error *err)
 {
     int version;
     bool complete = false;
-    if (!mysql_real_connect(conn, o->host, o->user, o->password, o->database, o->port, o->socket,
-                            OPTIONS_FLAGS))
-        return complain(conn, o, err);
-    if (mysql_query(conn, "SET SESSION completion_type=0,sql_mode='',autocommit=1,"
-                          "lock_wait_timeout=10"))
-        return complain(conn, o, err);
-    enum stile_status status = wait_for_others(conn, o, err);
-    if (!status)
-        status = read_version(&version, conn, o, err);
+    enum stile_status status = read_version(&version, conn, o, err);
     if (!status && version > SCHEMA_VERSION)
         status = error_set(err, STILE_REFUSED, 0,
                            "its tables stile_* have version %d, this library knows %d: install a "
@@ -396,19 +400,25 @@ static enum stile_status make(MYSQL *conn, const struct options *o, struct stile
     bool had_records = has_records(conn);
     status = upgrade(conn, version, o, err);
     if (!status)
-        status = run(conn, o, err);
+        status = run(conn, maria_schema, o, err);
     if (!status && !had_records)
         grant_records(conn);
     return status;
 }
 
-enum stile_status maria_setup(const struct url *url, bool dry_run, const char **script,
+static enum stile_status make_guard(MYSQL *conn, const struct options *o, struct stile_error *err)
+{
+    return run(conn, maria_guard, o, err);
+}
+
+typedef enum stile_status make_fn(MYSQL *conn, const struct options *o, struct stile_error *err);
+
+static enum stile_status make(const struct url *url, bool dry_run, make_fn *fn,
                               struct stile_error *err)
 {
     struct options options = {0};
     struct stile_error why = {0};
     MYSQL *conn = NULL;
-    *script = maria_schema;
     enum stile_status status = maria_options_read(&options, url, &why);
     if (status || dry_run)
         goto out;
@@ -419,7 +429,9 @@ enum stile_status maria_setup(const struct url *url, bool dry_run, const char **
     else if (!conn)
         status = error_set(&why, STILE_NOMEM, 0, "out of memory");
     else
-        status = make(conn, &options, &why);
+        status = connect_alone(conn, &options, &why);
+    if (!status)
+        status = fn(conn, &options, &why);
 out:
     if (conn)
         mysql_close(conn);
@@ -427,4 +439,18 @@ out:
     if (status)
         error_copy(err, &why);
     return status;
+}
+
+enum stile_status maria_setup(const struct url *url, bool dry_run, const char **script,
+                              struct stile_error *err)
+{
+    *script = maria_schema;
+    return make(url, dry_run, make_schema, err);
+}
+
+enum stile_status maria_install_guard(const struct url *url, bool dry_run, const char **script,
+                                      struct stile_error *err)
+{
+    *script = maria_guard;
+    return make(url, dry_run, make_guard, err);
 }

@@ -458,12 +458,14 @@ static enum stile_status check_server(struct session *session, const struct answ
         return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
     const char *multi_primary = maria_outcome_text(facts + GREETING_MULTI_PRIMARY, 0);
     const char *schema = maria_outcome_text(facts, FACT_SCHEMA);
+    const char *guard = maria_outcome_text(facts, FACT_GUARD);
     const char *uptime = maria_outcome_text(facts + GREETING_UPTIME, 1);
     session->base.backend = strtoull(id, NULL, 10);
     my->started_ns = (int64_t)loop_now(session->base.loop) -
                      (int64_t)(uptime ? strtoull(uptime, NULL, 10) : 0) * (int64_t)NS_PER_SEC;
     if (sql_opening_is_under_way(&my->opening)) {
         my->bare = !schema || strcmp(schema, "0") == 0;
+        my->guards = guard && strcmp(guard, "0") != 0;
         my->mariadb = strstr(version, "MariaDB") != NULL;
     }
     if (my->engine.examining)
@@ -553,6 +555,15 @@ static void read_farewell(struct session *s)
         return;
     maria_error_of_last_word(&err, said, n > 0 ? (size_t)n : 0);
     sql_session_fail(s, &err);
+}
+
+bool maria_session_is_cut(const struct session *s)
+{
+    char said;
+    if (s->base.state != UP || s->call != CALL_NONE)
+        return false;
+    ssize_t n = recv(s->base.watch.fd, &said, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n >= 0 || (errno != EAGAIN && errno != EINTR);
 }
 
 static void on_ready(struct watch *watch, uint32_t events)

@@ -69,6 +69,9 @@ enum stile_status maria_session_new(struct session **session, struct pool *pool,
 enum stile_status maria_send(struct session *session, char *sql, answer_fn *fn, void *data,
                              struct stile_error *err);
 
+/* The connection has ended, and the loop has not noticed yet: what is sent now would be lost. */
+bool maria_session_is_cut(const struct session *session);
+
 /* Of a result's first row; NULL: there is none, or it is SQL's NULL. */
 const char *maria_outcome_text(const struct outcome *outcome, unsigned column);
 

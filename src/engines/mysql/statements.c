@@ -45,7 +45,9 @@ char *maria_sql_sign(const struct my *my)
 #define FACTS                                                                                      \
     "SELECT CONNECTION_ID(),VERSION(),@@GLOBAL.read_only,"                                         \
     "(SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND "           \
-    "TABLE_NAME='stile_version');"                                                                 \
+    "TABLE_NAME='stile_version'),"                                                                 \
+    "(SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND "           \
+    "TABLE_NAME='stile_guard');"                                                                   \
     "SHOW GLOBAL VARIABLES WHERE Variable_name='wsrep_on' AND Value<>'OFF' OR "                    \
     "Variable_name='group_replication_single_primary_mode' AND Value='OFF';"                       \
     "SHOW GLOBAL STATUS LIKE 'Uptime'"

@@ -11,7 +11,7 @@
  * mode=table, and the columns of the first of them. */
 enum { GREETING_FACTS, GREETING_MULTI_PRIMARY, GREETING_UPTIME };
 #define GREETING_SETTINGS 2
-enum { FACT_ID, FACT_VERSION, FACT_READ_ONLY, FACT_SCHEMA };
+enum { FACT_ID, FACT_VERSION, FACT_READ_ONLY, FACT_SCHEMA, FACT_GUARD };
 char *maria_sql_greeting(const struct my *my);
 /* marks the session as ours, for the show of other clients */
 char *maria_sql_sign(const struct my *my);

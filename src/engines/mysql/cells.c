@@ -1,0 +1,330 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cells and guards: rows of stile_guard, which is the table of guard.sql. A write is one call of
+ * stile_cell_write(), in a transaction of its own; a read is one SELECT.
+ *
+ * A row may be locked for long, by a transaction of anybody's that has called the guard. Waiting
+ * for it on the shared session would keep that from renewing its locks: so a write does not wait
+ * there, and if it would have to, is repeated on a session that does nothing else. */
+#include <inttypes.h>
+#include <mysqld_error.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/mysql/my.h"
+#include "engines/mysql/statements.h"
+
+#define UNDONE_MAX 5
+#define WAIT_S     3 /* less than until its session would be taken for stalled */
+
+/* In request->state. */
+struct progress {
+    uint64_t undone; /* how often the server rolled it back for the sake of others */
+    uint64_t waits;  /* 1: it is on the session that may wait */
+};
+
+_Static_assert(sizeof(struct progress) <= sizeof((struct cell_request *)0)->state,
+               "no room for it");
+
+static struct progress *progress_of(struct cell_request *request)
+{
+    return (struct progress *)request->state;
+}
+
+static bool only_looks(const struct cell_request *request)
+{
+    return request->verb == CELL_GET || request->verb == CELL_LIST;
+}
+
+/* ---- statements ---- */
+
+static void put_hex(FILE *out, const void *bytes, size_t n)
+{
+    static const char digits[] = "0123456789abcdef";
+    const unsigned char *at = bytes;
+    fputs("X'", out);
+    for (size_t i = 0; i < n; i++) {
+        putc_unlocked(digits[at[i] >> 4], out);
+        putc_unlocked(digits[at[i] & 15], out);
+    }
+    putc_unlocked('\'', out);
+}
+
+static void put_write(FILE *out, const struct cell_request *request, bool wait)
+{
+    static const char *const verbs[] = {[CELL_PUT] = "put",
+                                        [CELL_REMOVE] = "remove",
+                                        [CELL_RAISE] = "raise",
+                                        [CELL_RESET] = "reset"};
+    if (my_of(request->engine)->mariadb)
+        fprintf(out, "SET STATEMENT innodb_lock_wait_timeout=%d FOR ", wait ? WAIT_S : 0);
+    fprintf(out, "CALL stile_cell_write('%s',", verbs[request->verb]);
+    put_hex(out, request->key, request->key_len);
+    fputs(",", out);
+    if (request->verb == CELL_PUT)
+        put_hex(out, request->value, request->size);
+    else
+        fputs("NULL", out);
+    bool any = request->any_version || request->verb == CELL_RAISE || request->verb == CELL_RESET;
+    if (any)
+        fputs(",NULL", out);
+    else
+        fprintf(out, ",%" PRIu64, request->if_version);
+    fprintf(out, ",%" PRIu64 ",", request->token);
+    put_hex(out, request->issuer, strlen(request->issuer));
+    fprintf(out, ",%d,%d)", request->strict, wait);
+}
+
+/* A token is compared with what was pruned, too, where the row has none. */
+static void put_get(FILE *out, const struct cell_request *request)
+{
+    fputs("SELECT IF(g.value IS NULL,0,g.version),IF(COALESCE(g.token,0)=0,", out);
+    if (request->token) {
+        fputs("(SELECT MAX(token) FROM stile_guard_floor WHERE issuer IN ('',", out);
+        put_hex(out, request->issuer, strlen(request->issuer));
+        fprintf(out, ") OR %d)", !*request->issuer);
+    } else {
+        fputs("0", out);
+    }
+    fputs(",g.token),COALESCE(g.issuer,''),g.value FROM (SELECT 1) one LEFT JOIN stile_guard g ON "
+          "g.resource=",
+          out);
+    put_hex(out, request->key, request->key_len);
+}
+
+static void put_list(FILE *out, const struct cell_request *request)
+{
+    fputs("SELECT version,token,issuer,resource,LENGTH(value) FROM stile_guard WHERE value IS NOT "
+          "NULL AND resource>=",
+          out);
+    put_hex(out, request->key, request->key_len);
+    fprintf(out, " AND LEFT(resource,%zu)=", request->key_len);
+    put_hex(out, request->key, request->key_len);
+    fputs(" ORDER BY resource", out);
+}
+
+/* NULL without memory. */
+static char *statement_of(struct cell_request *request)
+{
+    char *sql = NULL;
+    size_t size;
+    FILE *out = open_memstream(&sql, &size);
+    if (!out)
+        return NULL;
+    if (request->verb == CELL_GET)
+        put_get(out, request);
+    else if (request->verb == CELL_LIST)
+        put_list(out, request);
+    else
+        put_write(out, request, progress_of(request)->waits);
+    bool failed = ferror(out) != 0;
+    if (fclose(out) != 0 || failed) {
+        free(sql);
+        sql = NULL;
+    }
+    return sql;
+}
+
+/* ---- the session that may wait ---- */
+
+static void writer_up(struct session *session)
+{
+    (void)session;
+}
+
+static void writer_down(struct session *session)
+{
+    session->my->writer = NULL;
+}
+
+static void writer_ended(struct session *session, const struct stile_error *why)
+{
+    (void)session, (void)why;
+}
+
+static const struct session_events writer_events = {
+    .up = writer_up, .down = writer_down, .ended = writer_ended};
+
+/* A holder that was stopped past its TTL has a shared session that the server has ended: a write
+ * there would be in doubt, and its holder would not hear that its token is stale. */
+static enum stile_status session_for(struct session **session, struct cell_request *request,
+                                     struct stile_error *err)
+{
+    struct my *my = my_of(request->engine);
+    if (my->pool.shared && maria_session_is_cut(my->pool.shared))
+        progress_of(request)->waits = 1;
+    if (!progress_of(request)->waits)
+        return sql_pool_shared(session, &my->pool, err);
+    if (my->writer && maria_session_is_cut(my->writer)) {
+        sql_session_free(my->writer);
+        my->writer = NULL;
+    }
+    if (!my->writer) {
+        enum stile_status status = maria_session_new(&my->writer, &my->pool, &writer_events, err);
+        if (status) {
+            my->writer = NULL;
+            return status;
+        }
+    }
+    *session = my->writer;
+    return STILE_OK;
+}
+
+/* ---- answers ---- */
+
+enum { WRITE_STATUS, WRITE_VERSION, WRITE_TOKEN, WRITE_ISSUER };
+enum { GET_VERSION, GET_TOKEN, GET_ISSUER, GET_VALUE };
+enum { LIST_VERSION, LIST_TOKEN, LIST_ISSUER, LIST_KEY, LIST_SIZE };
+
+static uint64_t number(MYSQL_ROW row, unsigned column)
+{
+    return row[column] ? strtoull(row[column], NULL, 10) : 0;
+}
+
+static struct stile_cell cell_in(MYSQL_ROW row, unsigned version, unsigned token, unsigned issuer,
+                                 const char *key)
+{
+    return (struct stile_cell){.key = key,
+                               .version = number(row, version),
+                               .token = number(row, token),
+                               .issuer = row[issuer]};
+}
+
+static enum stile_status take_written(struct cell_request *request, MYSQL_ROW row)
+{
+    static const struct {
+        const char *text;
+        enum stile_status status;
+    } outcomes[] = {{"ok", STILE_OK},
+                    {"stale", STILE_STALE},
+                    {"foreign", STILE_FOREIGN},
+                    {"conflict", STILE_CONFLICT}};
+    struct stile_cell cell = cell_in(row, WRITE_VERSION, WRITE_TOKEN, WRITE_ISSUER, request->key);
+    for (size_t i = 0; row[WRITE_STATUS] && i < sizeof outcomes / sizeof *outcomes; i++) {
+        if (strcmp(row[WRITE_STATUS], outcomes[i].text) == 0) {
+            request->engine->events->cell(request, &cell);
+            return outcomes[i].status;
+        }
+    }
+    return STILE_CORRUPT;
+}
+
+static void take_listed(struct cell_request *request, MYSQL_ROW row)
+{
+    struct stile_cell cell = cell_in(row, LIST_VERSION, LIST_TOKEN, LIST_ISSUER, row[LIST_KEY]);
+    cell.size = number(row, LIST_SIZE);
+    request->engine->events->cell(request, &cell);
+}
+
+static void take_read(struct cell_request *request, MYSQL_ROW row, const unsigned long *lengths)
+{
+    struct stile_cell cell = cell_in(row, GET_VERSION, GET_TOKEN, GET_ISSUER, request->key);
+    cell.value = row[GET_VALUE];
+    cell.size = row[GET_VALUE] ? lengths[GET_VALUE] : 0;
+    request->engine->events->cell(request, &cell);
+}
+
+/* What a procedure selects stands before its own outcome. */
+static enum stile_status take(struct cell_request *request, const struct answer *a)
+{
+    const struct outcome *outcome = &a->outcomes[0];
+    MYSQL_ROW row = outcome->rows ? mysql_fetch_row(outcome->rows) : NULL;
+    if (request->verb == CELL_LIST) {
+        for (; row; row = mysql_fetch_row(outcome->rows))
+            take_listed(request, row);
+        return STILE_OK;
+    }
+    if (!row)
+        return STILE_CORRUPT;
+    if (request->verb != CELL_GET)
+        return take_written(request, row);
+    take_read(request, row, mysql_fetch_lengths(outcome->rows));
+    return STILE_OK;
+}
+
+static enum stile_status set_unsupported(struct stile_error *err)
+{
+    return error_set(err, STILE_UNSUPPORTED, 0,
+                     "this database has no table stile_guard for cells and guards, or this user "
+                     "may not use it: run `stile setup URL`, or `stile guard install URL`");
+}
+
+/* What the server has rolled back did not happen. A write that was stopped or cut off may have. */
+static void explain(struct stile_error *why, const struct cell_request *request,
+                    const struct answer *a)
+{
+    *why = *a->err;
+    if (a->code == ER_NO_SUCH_TABLE || a->code == ER_SP_DOES_NOT_EXIST)
+        set_unsupported(why);
+    else if (why->status == STILE_UNREACHABLE && a->sent_ns && !only_looks(request) &&
+             !maria_error_is_undone(a->code) && !maria_error_is_busy(a->code))
+        why->status = STILE_UNCERTAIN;
+}
+
+static enum stile_status send_it(struct cell_request *request, struct stile_error *err);
+
+static void ignore(void *data, const struct answer *a)
+{
+    (void)data, (void)a;
+}
+
+/* A procedure rolls back when a statement in it fails, but not when it was killed: the row would
+ * stay locked. */
+static void take_back(struct cell_request *request, const struct answer *a)
+{
+    const struct my *my = my_of(request->engine);
+    struct session *session = progress_of(request)->waits ? my->writer : my->pool.shared;
+    if (a->code && !only_looks(request) && session && session->base.state == UP)
+        maria_send(session, maria_sql_rollback(), ignore, NULL, NULL);
+}
+
+/* Whether it is worth another try, which may be on another session. */
+static bool may_repeat(struct cell_request *request, unsigned code)
+{
+    struct progress *progress = progress_of(request);
+    if (maria_error_is_busy(code)) {
+        bool waited = progress->waits;
+        progress->waits = 1;
+        return !waited;
+    }
+    return maria_error_is_undone(code) && progress->undone++ < UNDONE_MAX;
+}
+
+static void on_answer(void *data, const struct answer *a)
+{
+    struct cell_request *request = data;
+    struct stile_error why = {0};
+    if (!a->err) {
+        why.status = take(request, a);
+        if (why.status == STILE_CORRUPT)
+            error_set(&why, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
+    } else {
+        take_back(request, a);
+        if (a->code && may_repeat(request, a->code)) {
+            if (send_it(request, &why) == STILE_OK)
+                return;
+        } else {
+            explain(&why, request, a);
+        }
+    }
+    request->engine->events->cell_done(request, why.status ? &why : NULL);
+}
+
+/* ---- requests ---- */
+
+static enum stile_status send_it(struct cell_request *request, struct stile_error *err)
+{
+    struct session *session;
+    enum stile_status status = session_for(&session, request, err);
+    return status ? status : maria_send(session, statement_of(request), on_answer, request, err);
+}
+
+void maria_cells(struct engine *engine, struct cell_request *request)
+{
+    struct stile_error err;
+    enum stile_status status =
+        my_of(engine)->guards ? send_it(request, &err) : set_unsupported(&err);
+    if (status)
+        engine->events->cell_done(request, &err);
+}
