@@ -39,18 +39,6 @@ static bool only_looks(const struct cell_request *request)
 
 /* ---- statements ---- */
 
-static void put_hex(FILE *out, const void *bytes, size_t n)
-{
-    static const char digits[] = "0123456789abcdef";
-    const unsigned char *at = bytes;
-    fputs("X'", out);
-    for (size_t i = 0; i < n; i++) {
-        putc_unlocked(digits[at[i] >> 4], out);
-        putc_unlocked(digits[at[i] & 15], out);
-    }
-    putc_unlocked('\'', out);
-}
-
 static void put_write(FILE *out, const struct cell_request *request, bool wait)
 {
     static const char *const verbs[] = {[CELL_PUT] = "put",
@@ -60,10 +48,10 @@ static void put_write(FILE *out, const struct cell_request *request, bool wait)
     if (my_of(request->engine)->mariadb)
         fprintf(out, "SET STATEMENT innodb_lock_wait_timeout=%d FOR ", wait ? WAIT_S : 0);
     fprintf(out, "CALL stile_cell_write('%s',", verbs[request->verb]);
-    put_hex(out, request->key, request->key_len);
+    maria_sql_put_hex(out, request->key, request->key_len);
     fputs(",", out);
     if (request->verb == CELL_PUT)
-        put_hex(out, request->value, request->size);
+        maria_sql_put_hex(out, request->value, request->size);
     else
         fputs("NULL", out);
     bool any = request->any_version || request->verb == CELL_RAISE || request->verb == CELL_RESET;
@@ -72,7 +60,7 @@ static void put_write(FILE *out, const struct cell_request *request, bool wait)
     else
         fprintf(out, ",%" PRIu64, request->if_version);
     fprintf(out, ",%" PRIu64 ",", request->token);
-    put_hex(out, request->issuer, strlen(request->issuer));
+    maria_sql_put_hex(out, request->issuer, strlen(request->issuer));
     fprintf(out, ",%d,%d)", request->strict, wait);
 }
 
@@ -82,7 +70,7 @@ static void put_get(FILE *out, const struct cell_request *request)
     fputs("SELECT IF(g.value IS NULL,0,g.version),IF(COALESCE(g.token,0)=0,", out);
     if (request->token) {
         fputs("(SELECT MAX(token) FROM stile_guard_floor WHERE issuer IN ('',", out);
-        put_hex(out, request->issuer, strlen(request->issuer));
+        maria_sql_put_hex(out, request->issuer, strlen(request->issuer));
         fprintf(out, ") OR %d)", !*request->issuer);
     } else {
         fputs("0", out);
@@ -90,7 +78,7 @@ static void put_get(FILE *out, const struct cell_request *request)
     fputs(",g.token),COALESCE(g.issuer,''),g.value FROM (SELECT 1) one LEFT JOIN stile_guard g ON "
           "g.resource=",
           out);
-    put_hex(out, request->key, request->key_len);
+    maria_sql_put_hex(out, request->key, request->key_len);
 }
 
 static void put_list(FILE *out, const struct cell_request *request)
@@ -98,9 +86,9 @@ static void put_list(FILE *out, const struct cell_request *request)
     fputs("SELECT version,token,issuer,resource,LENGTH(value) FROM stile_guard WHERE value IS NOT "
           "NULL AND resource>=",
           out);
-    put_hex(out, request->key, request->key_len);
+    maria_sql_put_hex(out, request->key, request->key_len);
     fprintf(out, " AND LEFT(resource,%zu)=", request->key_len);
-    put_hex(out, request->key, request->key_len);
+    maria_sql_put_hex(out, request->key, request->key_len);
     fputs(" ORDER BY resource", out);
 }
 
