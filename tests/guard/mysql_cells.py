@@ -1,0 +1,191 @@
+# SPDX-FileCopyrightText: the stile authors
+# SPDX-License-Identifier: Apache-2.0
+"""Cells and guards of the command on MySQL, beside transactions of anybody's program."""
+import json
+import os
+
+from mysql_guard_kit import GUARD, STALE, MysqlServer, World, expect, refused, run_tests, spin
+
+WAITS = "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'"
+UNREACHABLE, ABSENT, STALE_EXIT, FOREIGN_EXIT = 69, 1, 77, 78
+
+
+def with_world(case):
+    def one(t):
+        world = World(SERVER, case.script)
+        t.url = "mysql://root@127.0.0.1:%d/%s" % (SERVER.port, world.database)
+        t.env.update(STILE_ENGINE=t.url, STILE_MODULES=os.environ["STILE_MODULES"])
+        case(t, world)
+    case.script = getattr(case, "script", GUARD)
+    one.__name__, one.__doc__ = case.__name__, case.__doc__
+    return one
+
+
+def empty(case):
+    """Its database has nothing in it."""
+    case.script = ""
+    return case
+
+
+def put(t, key, text, *options):
+    return t.stile("cell", "put", *options, key, input=text)
+
+
+def cell(t, key):
+    return json.loads(t.stile("cell", "get", "--json", key).stdout)
+
+
+def until_it_waits(session):
+    spin(lambda: session.run(WAITS)[0][1] == "1")
+
+
+@with_world
+def one_namespace(t, world):
+    """The guard of a cell is that of SQL transactions on the resource of its name"""
+    session = world.session()
+    session.guard("k", 34, "redis:k", how="stile_guard_raise")
+    done = put(t, "k", "late", "--token", "33", "--issuer", "redis:k")
+    expect((done.returncode, done.stdout), (STALE_EXIT, ""))
+    assert "34" in done.stderr, done.stderr
+    expect(put(t, "k", "foreign", "--token", "35", "--issuer", "etcd:k").returncode, FOREIGN_EXIT)
+    expect(put(t, "k", "none").returncode, STALE_EXIT)
+    expect(put(t, "k", "new", "--token", "35", "--issuer", "redis:k").returncode, 0)
+    session.begin()
+    refused(STALE, session.guard, "k", 34)
+    session.run("ROLLBACK")
+    expect(t.stile("guard", "raise", t.url, "k", "36").returncode, 0)
+    session.begin()
+    refused(STALE, session.guard, "k", 35)
+    session.run("ROLLBACK")
+    expect(session.run("SELECT resource, token, issuer, cell_size FROM stile_guards"),
+           (("k", 36, "redis:k", 3),))
+
+
+@with_world
+def compared_with_its_version(t, world):
+    """A cell is replaced only if it has the version that was asked for"""
+    first = put(t, "k", "first", "--if-version", "0").stdout.strip()
+    expect(put(t, "k", "again", "--if-version", "0").returncode, ABSENT)
+    second = put(t, "k", "second", "--if-version", first).stdout.strip()
+    expect(put(t, "k", "late", "--if-version", first).returncode, ABSENT)
+    expect(t.stile("cell", "rm", "--if-version", first, "k").returncode, ABSENT)
+    expect(t.stile("cell", "get", "k").stdout, "second")
+    expect(t.stile("cell", "rm", "--if-version", second, "k").returncode, 0)
+    expect(put(t, "k", "late", "--if-version", second).returncode, ABSENT)
+    expect(t.stile("cell", "get", "k").returncode, ABSENT)
+
+
+@with_world
+def waits_for_a_transaction(t, world):
+    """A write waits for a transaction that has called the guard, and is answered when that ends"""
+    session = world.session()
+    expect(put(t, "k", "old", "--token", "33").returncode, 0)
+    session.begin("k", 33)
+    writing = t.start("cell", "put", "--token", "34", "k")
+    until_it_waits(world.session())
+    # What waits is not the session that would hold locks.
+    expect(world.session().ask("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE DB = %s "
+                               "AND COMMAND = 'Sleep' AND ID NOT IN (%s, CONNECTION_ID())",
+                               world.database, session.connection.thread_id()), 1)
+    expect(cell(t, "k")["token"], 33)
+    session.run("COMMIT")
+    expect(writing.wait(), 0)
+    expect(cell(t, "k")["token"], 34)
+
+
+@with_world
+def gives_up(t, world):
+    """A row that stays locked: the write fails, and has changed nothing"""
+    session = world.session()
+    put(t, "k", "old")
+    session.run("START TRANSACTION")
+    session.run("SELECT * FROM stile_guard FOR UPDATE")
+    done = put(t, "k", "new")
+    expect(done.returncode, UNREACHABLE, done.stderr)
+    session.run("COMMIT")
+    expect(t.stile("cell", "get", "k").stdout, "old")
+
+
+@with_world
+def stopped(t, world):
+    """A write that is stopped in the server is in doubt, and leaves no lock behind"""
+    session = world.session()
+    put(t, "k", "old")
+    session.run("START TRANSACTION")
+    session.run("SELECT * FROM stile_guard FOR UPDATE")
+    writing = t.start("cell", "put", "k")
+    until_it_waits(world.session())
+    admin = world.session()
+    admin.run("KILL QUERY %s", admin.ask("SELECT ID FROM information_schema.PROCESSLIST WHERE DB = %s "
+                                         "AND COMMAND = 'Query' AND ID <> CONNECTION_ID()",
+                                         world.database))
+    expect(writing.wait(), UNREACHABLE)
+    assert "interrupted" in writing.err.end()
+    session.run("COMMIT")
+    expect(put(t, "k", "new").returncode, 0)
+
+
+@with_world
+def versions_never_return(t, world):
+    """The version of a cell is not used again, even after its tombstone was pruned"""
+    session = world.session()
+    seen = []
+    for options in (), ("--token", "9", "--issuer", "redis:k"), ():
+        for text in "a", "b":
+            done = put(t, "k", text, *options)
+            expect(done.returncode, 0, done.stderr)
+            seen.append(int(done.stdout))
+        expect(t.stile("cell", "rm", *options, "k").returncode, 0)
+        session.run("CALL stile_guard_prune(0)")
+        expect(session.ask("SELECT COUNT(*) FROM stile_guard"), 0)
+    expect(seen, sorted(set(seen)))
+    session.guard("k", 50, "redis:k", how="stile_guard_raise")
+    session.run("CALL stile_guard_remove('k')")
+    session.run("CALL stile_guard_prune(0)")
+    for verb in ("cell", "put", "--token", "49", "--issuer", "redis:k", "k"), \
+            ("guard", "raise", "--issuer", "redis:k", t.url, "k", "49"), \
+            ("guard", "check", "--issuer", "redis:k", t.url, "k", "49"):
+        expect(t.stile(*verb).returncode, STALE_EXIT, verb)
+    expect(session.ask("SELECT COUNT(*) FROM stile_guard"), 0)  # refused, and nothing is left of it
+
+
+@with_world
+@empty
+def without_tables(t, world):
+    """Without the table cells are refused, with what to do; installing the guard alone is enough"""
+    session = world.session()
+    for verb in ("cell", "get", "k"), ("cell", "rm", "k"), ("guard", "raise", t.url, "k", "5"):
+        done = t.stile(*verb)
+        expect(done.returncode, UNREACHABLE, done.stderr)
+        assert "stile guard install URL" in done.stderr, done.stderr
+    for _ in range(2):
+        expect(t.stile("guard", "install", t.url).returncode, 0)
+    expect(session.run("SHOW TABLES"), (("stile_guard",), ("stile_guard_floor",), ("stile_guards",)))
+    expect(t.stile("guard", "raise", t.url, "k", "5").returncode, 0)
+    expect(put(t, "k", "text", "--token", "5").returncode, 0)
+    expect(t.stile("guard", "check", t.url, "k", "4").returncode, STALE_EXIT)
+    for _ in range(2):
+        expect(t.stile("setup", t.url).returncode, 0)
+    expect(t.stile("cell", "get", "k").stdout, "text")
+    printed = t.stile("guard", "install", "--print", t.url).stdout
+    expect(printed, GUARD)
+    expect(t.stile("guard", "sql", "--dialect", "mysql").stdout, printed)
+
+
+@with_world
+def without_privileges(t, world):
+    """A user that may not use the table is told so"""
+    admin = world.session()
+    admin.run("CREATE USER other@'127.0.0.1'")
+    admin.run("GRANT CREATE ON %s.* TO other@'127.0.0.1'" % world.database)
+    admin.run("GRANT SELECT, INSERT, UPDATE ON stile_guard TO other@'127.0.0.1'")
+    t.env["STILE_ENGINE"] = t.url.replace("root@", "other@")
+    done = put(t, "k", "text")
+    expect(done.returncode, UNREACHABLE)
+    assert "denied" in done.stderr, done.stderr
+    admin.run("DROP USER other@'127.0.0.1'")
+
+
+with MysqlServer() as SERVER:
+    run_tests([one_namespace, compared_with_its_version, waits_for_a_transaction, gives_up, stopped,
+               versions_never_return, without_tables, without_privileges])
