@@ -39,79 +39,68 @@ static bool only_looks(const struct cell_request *request)
 
 /* ---- statements ---- */
 
-static void put_write(FILE *out, const struct cell_request *request, bool wait)
+#define KEY_HEX    (2 * STILE_NAME_MAX + 1)
+#define ISSUER_HEX (2 * STILE_ISSUER_MAX + 1)
+
+static char *write_of(const struct cell_request *request, const char *key, const char *issuer,
+                      bool wait)
 {
     static const char *const verbs[] = {[CELL_PUT] = "put",
                                         [CELL_REMOVE] = "remove",
                                         [CELL_RAISE] = "raise",
                                         [CELL_RESET] = "reset"};
+    char limit[64] = "", version[24] = "NULL";
+    bool compares = request->verb == CELL_PUT || request->verb == CELL_REMOVE;
+    size_t size = request->verb == CELL_PUT ? request->size : 0;
+    char *value = malloc(2 * size + 1);
+    if (!value)
+        return NULL;
+    maria_name_hex(value, request->value, size);
     if (my_of(request->engine)->mariadb)
-        fprintf(out, "SET STATEMENT innodb_lock_wait_timeout=%d FOR ", wait ? WAIT_S : 0);
-    fprintf(out, "CALL stile_cell_write('%s',", verbs[request->verb]);
-    maria_sql_put_hex(out, request->key, request->key_len);
-    fputs(",", out);
-    if (request->verb == CELL_PUT)
-        maria_sql_put_hex(out, request->value, request->size);
-    else
-        fputs("NULL", out);
-    bool any = request->any_version || request->verb == CELL_RAISE || request->verb == CELL_RESET;
-    if (any)
-        fputs(",NULL", out);
-    else
-        fprintf(out, ",%" PRIu64, request->if_version);
-    fprintf(out, ",%" PRIu64 ",", request->token);
-    maria_sql_put_hex(out, request->issuer, strlen(request->issuer));
-    fprintf(out, ",%d,%d)", request->strict, wait);
+        snprintf(limit, sizeof limit, "SET STATEMENT innodb_lock_wait_timeout=%d FOR ",
+                 wait ? WAIT_S : 0);
+    if (compares && !request->any_version)
+        snprintf(version, sizeof version, "%" PRIu64, request->if_version);
+    char *sql = maria_sql_written(
+        "%sCALL stile_cell_write('%s',X'%s',X'%s',%s,%" PRIu64 ",X'%s',%d,%d)", limit,
+        verbs[request->verb], key, value, version, request->token, issuer, request->strict, wait);
+    free(value);
+    return sql;
 }
 
 /* A token is compared with what was pruned, too, where the row has none. */
-static void put_get(FILE *out, const struct cell_request *request)
+static char *get_of(const struct cell_request *request, const char *key, const char *issuer)
 {
-    fputs("SELECT IF(g.value IS NULL,0,g.version),IF(COALESCE(g.token,0)=0,", out);
-    if (request->token) {
-        fputs("(SELECT MAX(token) FROM stile_guard_floor WHERE issuer IN ('',", out);
-        maria_sql_put_hex(out, request->issuer, strlen(request->issuer));
-        fprintf(out, ") OR %d)", !*request->issuer);
-    } else {
-        fputs("0", out);
-    }
-    fputs(",g.token),COALESCE(g.issuer,''),g.value FROM (SELECT 1) one LEFT JOIN stile_guard g ON "
-          "g.resource=",
-          out);
-    maria_sql_put_hex(out, request->key, request->key_len);
+    char floor[ISSUER_HEX + 128] = "0";
+    if (request->token)
+        snprintf(floor, sizeof floor, "(SELECT MAX(token) FROM stile_guard_floor%s%s%s)",
+                 *issuer ? " WHERE issuer IN ('',X'" : "", issuer, *issuer ? "')" : "");
+    return maria_sql_written(
+        "SELECT IF(g.value IS NULL,0,g.version),IF(COALESCE(g.token,0)=0,%s,g.token),"
+        "COALESCE(g.issuer,''),g.value FROM (SELECT 1) one LEFT JOIN stile_guard g ON "
+        "g.resource=X'%s'",
+        floor, key);
 }
 
-static void put_list(FILE *out, const struct cell_request *request)
+static char *list_of(const struct cell_request *request, const char *key)
 {
-    fputs("SELECT version,token,issuer,resource,LENGTH(value) FROM stile_guard WHERE value IS NOT "
-          "NULL AND resource>=",
-          out);
-    maria_sql_put_hex(out, request->key, request->key_len);
-    fprintf(out, " AND LEFT(resource,%zu)=", request->key_len);
-    maria_sql_put_hex(out, request->key, request->key_len);
-    fputs(" ORDER BY resource", out);
+    return maria_sql_written("SELECT version,token,issuer,resource,LENGTH(value) FROM stile_guard "
+                             "WHERE value IS NOT NULL AND resource>=X'%s' AND "
+                             "LEFT(resource,%zu)=X'%s' ORDER BY resource",
+                             key, request->key_len, key);
 }
 
 /* NULL without memory. */
 static char *statement_of(struct cell_request *request)
 {
-    char *sql = NULL;
-    size_t size;
-    FILE *out = open_memstream(&sql, &size);
-    if (!out)
-        return NULL;
+    char key[KEY_HEX], issuer[ISSUER_HEX];
+    maria_name_hex(key, request->key, request->key_len);
+    maria_name_hex(issuer, request->issuer, strlen(request->issuer));
     if (request->verb == CELL_GET)
-        put_get(out, request);
-    else if (request->verb == CELL_LIST)
-        put_list(out, request);
-    else
-        put_write(out, request, progress_of(request)->waits);
-    bool failed = ferror(out) != 0;
-    if (fclose(out) != 0 || failed) {
-        free(sql);
-        sql = NULL;
-    }
-    return sql;
+        return get_of(request, key, issuer);
+    if (request->verb == CELL_LIST)
+        return list_of(request, key);
+    return write_of(request, key, issuer, progress_of(request)->waits);
 }
 
 /* ---- the session that may wait ---- */

@@ -26,6 +26,18 @@
 
 #define LISTED_MAX 1000000
 
+static void put_hex(FILE *out, const void *bytes, size_t n)
+{
+    static const char digits[] = "0123456789abcdef";
+    const unsigned char *at = bytes;
+    fputs("X'", out);
+    for (size_t i = 0; i < n; i++) {
+        putc_unlocked(digits[at[i] >> 4], out);
+        putc_unlocked(digits[at[i] & 15], out);
+    }
+    putc_unlocked('\'', out);
+}
+
 /* An error, which is UTF-8; the column of earlier versions has room for some ASCII. */
 static void put_text(FILE *out, const struct my *my, const char *text)
 {
@@ -33,12 +45,12 @@ static void put_text(FILE *out, const struct my *my, const char *text)
     size_t n = 0;
     if (my->version >= SCHEMA_LONG_ERRORS) {
         fputs("_utf8mb4 ", out);
-        maria_sql_put_hex(out, text, strlen(text));
+        put_hex(out, text, strlen(text));
         return;
     }
     for (; *text && n < sizeof plain; text++)
         plain[n++] = (char)((unsigned char)*text < 0x80 ? *text : '?');
-    maria_sql_put_hex(out, plain, n);
+    put_hex(out, plain, n);
 }
 
 /* Rows whose last claim is one of these. */
@@ -56,7 +68,7 @@ static void put_marked(FILE *out, const struct job_mark *marks, size_t n)
 static void put_queue(FILE *out, const struct job_request *request)
 {
     fputs(" WHERE queue=", out);
-    maria_sql_put_hex(out, request->queue, request->queue_len);
+    put_hex(out, request->queue, request->queue_len);
 }
 
 #define NOW          "UTC_TIMESTAMP(6)"
@@ -67,7 +79,7 @@ static void put_key(FILE *out, const char *key)
 {
     fputs(",", out);
     if (key)
-        maria_sql_put_hex(out, key, strlen(key));
+        put_hex(out, key, strlen(key));
     else
         fputs("NULL", out);
 }
@@ -79,11 +91,11 @@ static void put_add(FILE *out, const struct job_request *request, size_t from, s
     for (size_t i = from; i < to; i++) {
         const struct stile_job_entry *entry = &request->entries[i];
         fputs(i > from ? ",(" : "(", out);
-        maria_sql_put_hex(out, request->queue, request->queue_len);
+        put_hex(out, request->queue, request->queue_len);
         put_key(out, entry->key);
         fprintf(out, ",'ready'," NOW "+INTERVAL %" PRId64 " MICROSECOND," NOW ",",
                 request->delay_ms * 1000);
-        maria_sql_put_hex(out, entry->payload, entry->size);
+        put_hex(out, entry->payload, entry->size);
         fputs(")", out);
     }
     fputs(" ON DUPLICATE KEY UPDATE id=LAST_INSERT_ID(id)", out);
@@ -274,7 +286,7 @@ static void put_retry_in_place(FILE *out, const struct job_request *request)
         "UPDATE stile_job j JOIN (SELECT MIN(d.id) AS id FROM stile_job d LEFT JOIN stile_job o ON "
         "o.queue=d.queue AND o.live_key=d.job_key WHERE d.queue=",
         out);
-    maria_sql_put_hex(out, request->queue, request->queue_len);
+    put_hex(out, request->queue, request->queue_len);
     fputs(" AND d.state='dead' AND o.id IS NULL AND d.token%1000000<999000", out);
     if (request->id)
         fprintf(out, " AND d.id=%" PRIu64, request->id);
@@ -287,7 +299,7 @@ static void put_retry(FILE *out, const struct job_request *request)
 {
     if (my_of(request->engine)->version >= SCHEMA_RENUMBERS) {
         fputs("CALL stile_job_retry(", out);
-        maria_sql_put_hex(out, request->queue, request->queue_len);
+        put_hex(out, request->queue, request->queue_len);
         fprintf(out, ",%" PRIu64 ")", request->id);
         return;
     }

@@ -18,24 +18,6 @@ char *maria_sql_written(const char *format, ...)
     return n < 0 ? NULL : text;
 }
 
-/* A piece at a time: a call for each digit of a large value took longer than the server. */
-void maria_sql_put_hex(FILE *out, const void *bytes, size_t n)
-{
-    static const char digits[] = "0123456789abcdef";
-    const unsigned char *at = bytes, *end = at + n;
-    char piece[1024];
-    fputs("X'", out);
-    while (at < end) {
-        size_t len = 0;
-        for (; at < end && len < sizeof piece; at++) {
-            piece[len++] = digits[*at >> 4];
-            piece[len++] = digits[*at & 15];
-        }
-        fwrite(piece, 1, len, out);
-    }
-    fputs("'", out);
-}
-
 /* ---- about a session ---- */
 
 /* A lock of its own is the only mark of a session that others can see and that ends with it. */

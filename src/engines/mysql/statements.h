@@ -5,8 +5,6 @@
 #ifndef STILE_MYSQL_STATEMENTS_H
 #define STILE_MYSQL_STATEMENTS_H
 
-#include <stdio.h>
-
 #include "engines/mysql/my.h"
 
 /* The statements of maria_sql_greeting() whose answers count, after two settings unless it is
@@ -110,6 +108,5 @@ const char *maria_sql_milliseconds(char out[24], uint64_t ns); /* "NULL" for 0 *
 void maria_sql_identity(char out[SQL_IDENTITY_MAX], struct sql_claim *c);
 unsigned long maria_sql_lease_s(uint64_t ttl_ns);
 char *maria_sql_written(const char *format, ...) PRINTF_LIKE(1, 2);
-void maria_sql_put_hex(FILE *out, const void *bytes, size_t n); /* with X'' around it */
 
 #endif
