@@ -29,7 +29,8 @@ def guard(bench):
             samples["%s, %s" % (statements, label)] = lines
             for series, what, bound in (("equal", "guarded transaction", most[0]),
                                         ("raised", "  with a larger token", most[1]),
-                                        ("apart", "  the guard in a message of its own", None)):
+                                        ("apart", "  the guard in a message of its own", None),
+                                        ("read", "  a bare locking SELECT in its place", None)):
                 ours, bare, ratio = compare(lines, "series", series, "bare", "p50_ns")
                 if series == "equal":
                     what = "mysql: %s, %s, %s, p50" % (what, statements, label)

@@ -6,6 +6,7 @@
  *   equal     the same; the guard is in the message of BEGIN, with the token that it has seen last
  *   raised    the same, each time with a larger token
  *   apart     as equal, but the guard is a message of its own
+ *   read      BEGIN, and a row that is read and locked as the guard does it: the least it can cost
  *
  *   bench-guarded-mysql PORT small|usual ROUNDS CALLS CORE    CORE: the nth that we may use
  *
@@ -64,14 +65,17 @@ static void begin_apart(void)
     begin_guarded("", "same", 1000000);
 }
 
+static void begin_read(void)
+{
+    run("BEGIN;SELECT token FROM stile_guard WHERE resource='same' LOCK IN SHARE MODE");
+}
+
 static const struct {
     const char *name;
     void (*begin)(void);
 } series[] = {
-    {"bare", begin_bare},
-    {"equal", begin_equal},
-    {"raised", begin_raised},
-    {"apart", begin_apart},
+    {"bare", begin_bare},   {"equal", begin_equal}, {"raised", begin_raised},
+    {"apart", begin_apart}, {"read", begin_read},
 };
 
 static void transact(size_t which)
