@@ -43,7 +43,7 @@ struct cell_watch {
     enum phase phase;
     bool changed;             /* since the last read began */
     unsigned failures;        /* in a row */
-    struct stile_cell *shown; /* handed out last; NULL: nothing yet */
+    struct stile_cell *shown; /* handed out last, or just now; NULL: nothing yet */
     struct stile_cell *fresh; /* to be handed out */
     uint64_t pause_ns;
     struct stile_error error; /* its outcome */
@@ -228,10 +228,8 @@ static void on_subscription_ended(struct question *q)
 /* ---- handing out ---- */
 
 /* With the mutex. The time of the user's callback does not count as patience. */
-static void handed_out(struct cell_watch *watch, struct stile_cell *cell, bool enough)
+static void handed_out(struct cell_watch *watch, bool enough)
 {
-    free(watch->shown);
-    watch->shown = cell;
     if (enough) {
         free(watch->fresh); /* what came meanwhile is no longer wanted */
         watch->fresh = NULL;
@@ -244,11 +242,16 @@ static void handed_out(struct cell_watch *watch, struct stile_cell *cell, bool e
     }
 }
 
-static struct stile_cell *take_fresh(struct cell_watch *watch)
+/* Another thread may read the same again before the user's callback returns: that is no news. NULL:
+ * there is nothing to hand out. */
+static const struct stile_cell *take_fresh(struct cell_watch *watch)
 {
-    struct stile_cell *cell = watch->fresh;
+    if (!watch->fresh)
+        return NULL;
+    free(watch->shown);
+    watch->shown = watch->fresh;
     watch->fresh = NULL;
-    return cell;
+    return watch->shown;
 }
 
 static void explain(struct cell_watch *watch)
@@ -322,13 +325,13 @@ static void interrupt(struct follower *follower)
 static void hand_out(struct cell_watch *watch, stile_cell_fn *fn, void *data)
 {
     struct outside outside;
-    struct stile_cell *cell = take_fresh(watch);
+    const struct stile_cell *cell = take_fresh(watch);
     if (!cell)
         return;
     client_step_out(watch->client, &outside);
     bool enough = fn(cell, data) != 0;
     client_step_in(watch->client, &outside);
-    handed_out(watch, cell, enough);
+    handed_out(watch, enough);
     if (watch->client->last_out)
         cancel(watch);
 }
@@ -370,11 +373,11 @@ static void hand_out_kept(struct cell_watch *watch)
 {
     struct stile_client *client = watch->client;
     while (watch->fresh) {
-        struct stile_cell *cell = take_fresh(watch);
+        const struct stile_cell *cell = take_fresh(watch);
         pthread_mutex_unlock(&client->mutex);
         bool enough = watch->fn(cell, watch->data) != 0;
         pthread_mutex_lock(&client->mutex);
-        handed_out(watch, cell, enough);
+        handed_out(watch, enough);
     }
 }
 

@@ -381,6 +381,39 @@ static void without_reports_the_cell_is_read_again_and_again(void **state)
     stile_client_close(client);
 }
 
+/* The watch goes on reading while its callback waits for something else. */
+static int on_cell_slowly(const struct stile_cell *cell, void *data)
+{
+    struct stile_cell *other;
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(stile_cell_get(&other, client, "k", &why), STILE_OK);
+        stile_cell_free(other);
+    }
+    return on_cell(cell, data);
+}
+
+static void what_is_read_during_the_callback_is_no_news(void **state)
+{
+    (void)state;
+    for (int async = 0; async < 2; async++) {
+        memset(&told, 0, sizeof told);
+        begin(&polled);
+        if (async) {
+            assert_int_equal(
+                stile_cell_watch_async(NULL, client, "k", 100, on_cell_slowly, on_end, NULL),
+                STILE_OK);
+            pass(SEC);
+            pass(SEC); /* its patience begins after the callback */
+            assert_int_equal(told.status, STILE_TIMEOUT);
+        } else {
+            assert_int_equal(stile_cell_watch(client, "k", 100, on_cell_slowly, NULL, &why),
+                             STILE_TIMEOUT);
+        }
+        assert_int_equal(told.calls, 1);
+        stile_client_close(client);
+    }
+}
+
 static void change_once(void)
 {
     if (server.reads != 2)
@@ -564,6 +597,7 @@ int main(void)
         cmocka_unit_test(closing_waits_for_an_answer),
         cmocka_unit_test(closing_ends_a_watch),
         cmocka_unit_test(without_reports_the_cell_is_read_again_and_again),
+        cmocka_unit_test(what_is_read_during_the_callback_is_no_news),
         cmocka_unit_test(a_report_leads_to_a_read),
         cmocka_unit_test(a_server_that_is_away_is_waited_out),
         cmocka_unit_test(patience_begins_anew_with_each_change),
