@@ -40,8 +40,8 @@ do $$ begin
 end $$;
 insert into stile.guard_state (version) values (1) on conflict do nothing;
 
--- token 0: none was seen yet. value: that of the cell with this key (cells.sql), null: there is none.
--- A resource that was removed keeps its token, and its version.
+-- token 0: none was seen yet. value: that of the cell with this key, null: there is none. A resource
+-- that was removed keeps its token, and its version.
 create table if not exists stile.guarded (
     resource text collate "C" primary key,
     token bigint not null check (token >= 0),
@@ -274,27 +274,31 @@ set search_path = pg_catalog, pg_temp as $$
     order by g.resource
 $$;
 
+create or replace function stile.guard_set(p_resource text, p_token bigint, p_issuer text)
+returns void language plpgsql
+set search_path = pg_catalog, pg_temp as $$
+begin
+    loop
+        perform stile.guard_enter(p_resource, true);
+        exit when stile.guard_store(stile.guard_lock(p_resource, true), p_resource, p_token, '');
+    end loop;
+    update stile.guarded g set issuer = p_issuer where g.resource = p_resource;
+end $$;
+
 -- Sets the highest token and its issuer, for tokens that start again from a smaller number or come
 -- from other locks. 0 and '': as if none had been seen.
 create or replace function stile.guard_reset(
     resource text, token bigint default 0, issuer text default ''
 ) returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp as $$
-declare
-    v_seen stile.guarded;
 begin
     perform stile.guard_check_names(guard_reset.resource, guard_reset.issuer);
     if (guard_reset.token >= 0) is not true then
         raise exception using errcode = 'SG004',
             message = 'a token is a number from 1 to 9223372036854775807, or 0 for none';
     end if;
-    loop
-        perform stile.guard_enter(guard_reset.resource, true);
-        v_seen := stile.guard_lock(guard_reset.resource, true);
-        exit when stile.guard_store(v_seen, guard_reset.resource, guard_reset.token, '');
-    end loop;
-    update stile.guarded g set issuer = coalesce(guard_reset.issuer, '')
-    where g.resource = guard_reset.resource;
+    perform stile.guard_set(guard_reset.resource, guard_reset.token,
+                            coalesce(guard_reset.issuer, ''));
 end $$;
 
 -- The resource is gone. Its token stays, and refuses smaller ones as before, until guard_prune().
@@ -395,6 +399,152 @@ begin
     end loop;
 end $$;
 
+-- ---- cells: what `stile cell` and `stile guard` call ----
+
+-- An answer: 0 done, 1 stale, 2 foreign or 3 conflict; then version, token and issuer of the cell as
+-- it is now.
+create or replace function stile.cell_answer(
+    p_outcome integer, p_cell stile.guarded, p_highest bigint
+) returns text language sql immutable
+set search_path = pg_catalog, pg_temp as $$
+    select concat_ws(' ', p_outcome, case when p_cell.value is null then 0 else p_cell.version end,
+                     coalesce(p_highest, 0), coalesce(p_cell.issuer, ''))
+$$;
+
+-- Why a write is refused; null: it is not. The guard comes first, the version (null: any) second.
+create or replace function stile.cell_refusal(
+    p_cell stile.guarded, p_version bigint, p_token bigint, p_issuer text, p_strict boolean
+) returns text language plpgsql
+set search_path = pg_catalog, pg_temp as $$
+declare
+    v_highest bigint := stile.guard_highest(p_cell, p_token, p_issuer);
+    v_state text := stile.guard_judge(p_token, p_issuer, p_strict, v_highest, p_cell.issuer);
+    v_version bigint := case when p_cell.value is null then 0 else p_cell.version end;
+begin
+    if v_state is null and p_version <> v_version then
+        return stile.cell_answer(3, p_cell, p_cell.token);
+    end if;
+    return case v_state when 'SG001' then stile.cell_answer(1, p_cell, v_highest)
+           when 'SG002' then stile.cell_answer(2, p_cell, v_highest) end;
+end $$;
+
+-- Writes what has passed into a row that is locked or new. null: there is one by now.
+create or replace function stile.cell_store(
+    p_cell stile.guarded, p_verb text, p_key text, p_value bytea, p_token bigint, p_issuer text
+) returns text language plpgsql
+set search_path = pg_catalog, pg_temp as $$
+declare
+    v_cell stile.guarded := p_cell;
+    v_now timestamptz := clock_timestamp();
+begin
+    if p_verb = 'remove' and p_cell.resource is null and p_token = 0 then
+        return stile.cell_answer(0, p_cell, 0);
+    end if;
+    if p_cell.resource is null then
+        insert into stile.guarded as g (resource, token, issuer, version, value, changed_at, removed_at)
+        values (p_key, p_token, p_issuer,
+                (select pruned_version from stile.guard_state)
+                + case p_verb when 'put' then 1 else 0 end, p_value, v_now,
+                case p_verb when 'remove' then v_now end)
+        on conflict (resource) do nothing
+        returning * into v_cell;
+    else
+        update stile.guarded g
+        set token = p_token, issuer = coalesce(nullif(p_issuer, ''), g.issuer), changed_at = v_now,
+            version = g.version + case p_verb when 'put' then 1 else 0 end,
+            value = case p_verb when 'raise' then g.value else p_value end,
+            removed_at = case p_verb when 'remove' then v_now end
+        where g.resource = p_key
+        returning * into v_cell;
+    end if;
+    return case when found then stile.cell_answer(0, v_cell, p_token) end;
+end $$;
+
+-- put, remove or raise.
+create or replace function stile.cell_change(
+    p_verb text, p_key text, p_value bytea, p_version bigint, p_token bigint, p_issuer text,
+    p_strict boolean
+) returns text language plpgsql
+set search_path = pg_catalog, pg_temp as $$
+declare
+    v_cell stile.guarded;
+    v_alone boolean;
+    v_answer text;
+begin
+    perform set_config('lock_timeout', '2s', true);
+    while v_answer is null loop
+        select * into v_cell from stile.guarded g where g.resource = p_key;
+        v_answer := stile.cell_refusal(v_cell, p_version, p_token, p_issuer, p_strict);
+        exit when v_answer is not null;
+        v_alone := p_verb <> 'raise' or stile.guard_changes(v_cell, p_token, p_issuer);
+        perform stile.guard_enter(p_key, v_alone);
+        v_cell := stile.guard_lock(p_key, v_alone);
+        v_answer := stile.cell_refusal(v_cell, p_version, p_token, p_issuer, p_strict);
+        if v_answer is null and v_alone then
+            v_answer := stile.cell_store(v_cell, p_verb, p_key, p_value, p_token, p_issuer);
+        elsif v_answer is null and not stile.guard_changes(v_cell, p_token, p_issuer) then
+            v_answer := stile.cell_answer(0, v_cell, p_token);
+        end if;
+    end loop;
+    return v_answer;
+end $$;
+
+-- The usual put in one statement: there is a cell, and no other writer is in its way.
+create or replace function stile.cell_write(
+    p_verb text, p_key text, p_value bytea, p_version bigint, p_token bigint, p_issuer text,
+    p_strict boolean
+) returns text language plpgsql security definer
+set search_path = pg_catalog, pg_temp as $$
+declare
+    v_answer text;
+begin
+    if current_setting('synchronous_commit') <> 'on' then
+        perform stile.guard_durably();
+    end if;
+    update stile.guarded g
+    set value = p_value, version = g.version + 1, token = p_token, changed_at = clock_timestamp()
+    where g.resource = p_key and case
+        when p_verb = 'put' and g.value is not null and coalesce(g.version = p_version, true)
+             and (p_token = g.token or p_token > g.token and g.token > 0)
+             and p_issuer in ('', g.issuer) and not p_strict
+        then pg_try_advisory_xact_lock(hashtextextended(p_key, 7350)) end
+    returning '0 ' || g.version || ' ' || g.token || ' ' || g.issuer into v_answer;
+    if not found then
+        return stile.cell_change(p_verb, p_key, p_value, p_version, p_token, p_issuer, p_strict);
+    end if;
+    return v_answer;
+end $$;
+
+create or replace function stile.cell_get(p_key text, out answer text, out value bytea)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp as $$
+    select stile.cell_answer(0, g, g.token), g.value
+    from (select) one left join stile.guarded g on g.resource = p_key
+$$;
+
+create or replace function stile.cell_reset(p_key text, p_token bigint, p_issuer text) returns text
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp as $$
+begin
+    perform set_config('lock_timeout', '2s', true);
+    perform stile.guard_set(p_key, p_token, p_issuer);
+    return (stile.cell_get(p_key)).answer;
+end $$;
+
+-- A key that is no UTF-8 is stored as the control character 1 and its bytes in hex. p_text: a text
+-- that all other keys with this prefix begin with; null: none is known.
+create or replace function stile.cell_list(p_prefix bytea, p_text text)
+returns table (key text, answer text, size integer) language sql stable security definer
+set search_path = pg_catalog, pg_temp as $$
+    select g.resource, stile.cell_answer(0, g, g.token), octet_length(g.value)
+    from stile.guarded g,
+         lateral (select case when g.resource ^@ E'\x01' then decode(substr(g.resource, 2), 'hex')
+                         else convert_to(g.resource, 'UTF8') end) k (bytes)
+    where g.value is not null and substr(k.bytes, 1, octet_length(p_prefix)) = p_prefix
+      and (p_text is null or g.resource ^@ p_text or g.resource ^@ E'\x01')
+    order by k.bytes
+$$;
+
 -- ---- privileges ----
 
 -- Only where nothing was granted yet: what is granted later stays.
@@ -403,7 +553,7 @@ declare
     f regprocedure;
 begin
     for f in select p.oid from pg_proc p
-             where p.pronamespace = 'stile'::regnamespace and p.proname like 'guard%'
+             where p.pronamespace = 'stile'::regnamespace and p.proname ~ '^(guard|cell)'
                and p.proname not in ('guard_required', 'guard_was_called') and p.proacl is null loop
         execute format('revoke all on function %s from public', f);
     end loop;

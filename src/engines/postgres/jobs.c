@@ -436,8 +436,8 @@ static void on_notified(struct session *session, const char *payload)
 static const struct session_events own_events = {
     .up = on_up, .down = on_down, .ended = on_ended, .notified = on_notified};
 
-static enum stile_status own_session(struct session **session, struct pg *pg,
-                                     struct stile_error *err)
+enum stile_status postgres_jobs_session(struct session **session, struct pg *pg,
+                                        struct stile_error *err)
 {
     enum stile_status status = STILE_OK;
     if (!pg->jobs)
@@ -479,7 +479,7 @@ static enum stile_status start(struct job_request *request, struct stile_error *
         return error_set(err, STILE_REFUSED, 0,
                          "this database has no schema `stile`, where jobs are kept: run `stile "
                          "setup URL`");
-    enum stile_status status = own_session(&session, pg, err);
+    enum stile_status status = postgres_jobs_session(&session, pg, err);
     if (status)
         return status;
     if (request->listen && !pg->pooled && !session->hears_jobs)

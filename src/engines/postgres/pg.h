@@ -47,6 +47,7 @@ struct pg {
     bool bare;       /* there is no schema: no tokens, no holds */
     enum schema schema;
     bool remembers; /* it has a table of last holders, which this role may read */
+    bool has_cells; /* it has their functions */
     struct sql_claim *by_key[BY_KEY_HEADS];
 
     /* mode=table */
@@ -60,7 +61,8 @@ struct pg {
     struct statement listen_jobs; /* notifications of jobs for this client alone */
     uint64_t most_locks;  /* that this client may hold: its share of the server's lock table */
     bool utf8;            /* the database can store any text */
-    struct session *jobs; /* for jobs: none of their statements delays a renewal; NULL: none yet */
+    struct session *jobs; /* for jobs and cells: none of their statements delays a renewal; NULL:
+                           * none yet */
     bool pooled;          /* each transaction may be another session's */
     uint64_t tags;        /* numbers for requests: random at the start, then counted up */
 
@@ -189,6 +191,13 @@ enum stile_status postgres_record(struct query *query, struct session *session,
 
 void postgres_jobs(struct engine *engine, struct job_request *request);
 void postgres_jobs_left(struct engine *engine, const char *queue);
+/* Also for cells. */
+enum stile_status postgres_jobs_session(struct session **session, struct pg *pg,
+                                        struct stile_error *err);
+
+/* ---- cells.c ---- */
+
+extern const struct engine_cells postgres_cells;
 
 /* ---- doctor.c ---- */
 

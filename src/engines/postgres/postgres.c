@@ -21,7 +21,7 @@
  *     rows.c                           mode=row: SELECT ... FOR UPDATE instead of a key
  *     table.c, ../sql/lease.c          mode=table: rows with an owner and an end instead
  *     inspect.c, ../sql/inspect.c      show, watch, list, break
- *     jobs.c                           the queue of jobs, in every mode
+ *     jobs.c, cells.c                  the queue of jobs, and cells, in every mode
  *     statements.c, schema.sql         what is sent to the server, and what it needs for that
  *     guard.sql                        guards for the transactions of others
  */
@@ -89,6 +89,7 @@ static void promise(struct pg *pg)
         engine->caps.most_locks = pg->options.sessions - 1;
     }
     engine->caps.history = pg->remembers;
+    engine->caps.cells = pg->has_cells;
     if (pg->options.mode == MODE_ADVISORY)
         engine->caps.most_locks = (unsigned)pg->most_locks;
     if (pg->options.mode == MODE_ADVISORY && pg->schema != SCHEMA_QUEUE)
@@ -198,10 +199,12 @@ static const struct engine_admin admin = {
     .promises = promises, .schemes = "postgres postgresql", .params = postgres_options_params,     \
     .engine_size = sizeof(struct pg), .open = postgres_open, .close = postgres_close,              \
     .forked = postgres_forked, .list = sql_inspect_list, .show = sql_inspect_show,                 \
-    .cancel = sql_inspect_cancel, .jobs = &jobs, .admin = &admin, .history = &sql_history
+    .cancel = sql_inspect_cancel, .cells = &postgres_cells, .jobs = &jobs, .admin = &admin,        \
+    .history = &sql_history
 
 const struct engine_class postgres_table_class = {
     .caps = {.engine = "postgres",
+             .cells = true,
              .modes = 1u << STILE_EXCLUSIVE | 1u << STILE_SHARED | 1u << STILE_SLOTS,
              .lease = STILE_LEASE_CLAIM,
              .fifo = true,
@@ -224,6 +227,7 @@ const struct engine_class postgres_table_class = {
 
 const struct engine_class postgres_shedlock_class = {
     .caps = {.engine = "postgres",
+             .cells = true,
              .modes = 1u << STILE_EXCLUSIVE,
              .lease = STILE_LEASE_CLAIM,
              .token = true,
@@ -245,6 +249,7 @@ const struct engine_class postgres_shedlock_class = {
 
 const struct engine_class postgres_row_class = {
     .caps = {.engine = "postgres",
+             .cells = true,
              .modes = 1u << STILE_EXCLUSIVE | 1u << STILE_SHARED,
              .lease = STILE_LEASE_SESSION,
              .token = true,
@@ -269,6 +274,7 @@ const struct engine_class postgres_row_class = {
 
 const struct engine_class postgres_class = {
     .caps = {.engine = "postgres",
+             .cells = true,
              .modes = 1u << STILE_EXCLUSIVE | 1u << STILE_SHARED,
              .lease = STILE_LEASE_SESSION,
              .fifo = true,

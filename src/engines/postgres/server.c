@@ -35,13 +35,15 @@ static enum stile_status check_kind(struct session *session, const PGresult *res
                                     struct stile_error *err)
 {
     struct pg *pg = session->pg;
-    if (PQntuples(result) != 1 || PQnfields(result) <= GREETING_SCHEMA)
+    if (PQntuples(result) != 1 || PQnfields(result) <= GREETING_CELLS)
         return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
     int backend = atoi(PQgetvalue(result, 0, GREETING_BACKEND));
     session->base.backend = (uint64_t)backend;
     pg->pooled = backend != PQbackendPID(session->conn);
-    if (sql_opening_is_under_way(&pg->opening))
+    if (sql_opening_is_under_way(&pg->opening)) {
         pg->bare = PQgetvalue(result, 0, GREETING_SCHEMA)[0] != 't';
+        pg->has_cells = PQgetvalue(result, 0, GREETING_CELLS)[0] == 't';
+    }
     if (PQgetvalue(result, 0, GREETING_RECOVERY)[0] == 't' && !pg->engine.examining)
         return error_set(err, STILE_UNREACHABLE, 0, /* it may be promoted soon */
                          "this server is a standby or in recovery, where nothing can be locked: "

@@ -121,24 +121,29 @@ const struct statement postgres_sql_queue_leave = {0, "select stile.unpark($1::b
 const struct statement postgres_sql_queue_wake = {
     0, "select stile.wake($1::bigint, $2::smallint) as " TAG};
 
+/* GREETING_BACKEND ... */
+#define GREETED                                                                                    \
+    "pg_backend_pid() as " TAG ", pg_is_in_recovery(), "                                           \
+    "exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace "                \
+    "where n.nspname = 'stile' and c.relname = 'version'), "                                       \
+    "exists (select from pg_proc p join pg_namespace n on n.oid = p.pronamespace "                 \
+    "where n.nspname = 'stile' and p.proname = 'cell_write')"
+
 /* Overrides the defaults of the role or the database. client_connection_check_interval, which
  * not every platform has, ends the wait of a killed process. */
 const struct statement postgres_sql_greeting = {
-    0,
-    "select pg_backend_pid() as " TAG ", pg_is_in_recovery(), exists (select from pg_class c join "
-    "pg_namespace n on n.oid = c.relnamespace "
-    "where n.nspname = 'stile' and c.relname = 'version'), "
-    "set_config('statement_timeout', '0', false), "
-    "set_config('lock_timeout', '2s', false), "
-    "set_config('idle_in_transaction_session_timeout', '0', false), "
-    "set_config('idle_session_timeout', '0', false), "
-    "case when current_setting('transaction_timeout', true) <> '0' then "
-    "set_config('transaction_timeout', '0', false) end, "
-    "set_config('default_transaction_isolation', 'read committed', false), "
-    "set_config('default_transaction_read_only', 'off', false), "
-    "set_config('search_path', 'pg_catalog', false), "
-    "set_config('synchronous_commit', case current_setting('synchronous_commit') "
-    "when 'remote_apply' then 'remote_apply' else 'on' end, false)"};
+    0, "select " GREETED ", "
+       "set_config('statement_timeout', '0', false), "
+       "set_config('lock_timeout', '2s', false), "
+       "set_config('idle_in_transaction_session_timeout', '0', false), "
+       "set_config('idle_session_timeout', '0', false), "
+       "case when current_setting('transaction_timeout', true) <> '0' then "
+       "set_config('transaction_timeout', '0', false) end, "
+       "set_config('default_transaction_isolation', 'read committed', false), "
+       "set_config('default_transaction_read_only', 'off', false), "
+       "set_config('search_path', 'pg_catalog', false), "
+       "set_config('synchronous_commit', case current_setting('synchronous_commit') "
+       "when 'remote_apply' then 'remote_apply' else 'on' end, false)"};
 
 const struct statement postgres_sql_version = {0, "select max(version) as " TAG
                                                   ", has_table_privilege(to_regclass("
@@ -346,11 +351,7 @@ const struct statement postgres_sql_row_break = {
 
 /* ---- mode=table ---- */
 
-const struct statement postgres_sql_table_greeting = {
-    0,
-    "select pg_backend_pid() as " TAG ", pg_is_in_recovery(), exists (select from pg_class c join "
-    "pg_namespace n on n.oid = c.relnamespace "
-    "where n.nspname = 'stile' and c.relname = 'version')"};
+const struct statement postgres_sql_table_greeting = {0, "select " GREETED};
 /* Where the session is ours alone. $1: the search_path; NULL: the role's own. */
 const struct statement postgres_sql_table_settings = {
     0, "select set_config('statement_timeout', '0', false), "

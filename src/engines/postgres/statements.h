@@ -60,6 +60,6 @@ extern const struct statement postgres_sql_table_greeting, postgres_sql_table_se
     postgres_sql_table_list;
 
 /* Columns of the answer to postgres_sql_greeting. */
-enum { GREETING_BACKEND, GREETING_RECOVERY, GREETING_SCHEMA };
+enum { GREETING_BACKEND, GREETING_RECOVERY, GREETING_SCHEMA, GREETING_CELLS };
 
 #endif

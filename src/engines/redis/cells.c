@@ -28,18 +28,11 @@ static uint64_t number_in(const redisReply *reply, size_t i)
     return text ? strtoull(text, NULL, 10) : token_at(reply, i);
 }
 
-/* As the scripts write it: no zeros in front, and it fits. */
-static bool is_decimal(const char *text)
-{
-    size_t len = strlen(text);
-    return len > 0 && strspn(text, "0123456789") == len && (*text != '0' || len == 1) &&
-           strtoull(text, NULL, 10) <= STILE_TOKEN_MAX;
-}
-
 static bool is_number_in(const redisReply *reply, size_t i)
 {
     const char *text = text_at(reply, i);
-    return text ? is_decimal(text) : is_number(element_at(reply, i)) && number_at(reply, i) >= 0;
+    return text ? *text && strspn(text, "0123456789") == strlen(text)
+                : is_number(element_at(reply, i)) && number_at(reply, i) >= 0;
 }
 
 /* {outcome, version, token, issuer, ...} */

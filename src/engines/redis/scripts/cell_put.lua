@@ -32,10 +32,6 @@ if not fits then
 end
 -- Before SET, as it fails if the version is damaged. A value set by hand has version 1, unstored.
 version = call('HINCRBY', guard, 'version', version and not seen[3] and 2 or 1)
-if version < 1 then
-  call('HSET', guard, 'version', seen[3])
-  return {4, seen[3], highest, from}
-end
 if token ~= '0' and issuer ~= '' then from = issuer end
 if token ~= '0' and news then call('HSET', guard, 'token', token, 'issuer', from) end
 if not replaces then call('SET', cell, ARGV[1]) end
