@@ -1,12 +1,10 @@
 # SPDX-FileCopyrightText: the stile authors
 # SPDX-License-Identifier: Apache-2.0
 """The guard of PostgreSQL: its rule, what a removal leaves, tables that require it, and privileges."""
-import os
-import signal
 import subprocess
 
-from postgres_guard_kit import (FOREIGN, MISUSE, SCRIPT, STALE, UNGUARDED, address, children, connect,
-                                expect, on_database, on_server, passes, refusal, run, run_tests, seen,
+from postgres_guard_kit import (FOREIGN, MISUSE, SCRIPT, STALE, UNGUARDED, address, connect, expect,
+                                kill_all, on_database, on_server, passes, refusal, run, run_tests, seen,
                                 tool)
 
 LARGEST = 2 ** 63 - 1
@@ -289,10 +287,7 @@ def a_crash_forgets_nothing(_, server):
     for token in range(1, 4):
         cursor = connect(server).cursor()
         cursor.execute("begin; select stile.guard('x', %s); update t set v = %s; commit", (token, token))
-        for pid in [server.process.pid] + children(server.process.pid):
-            os.kill(pid, signal.SIGKILL)
-        server.process.wait()
-        server.process = None
+        kill_all(server)
         server.restart()
         cursor = connect(server).cursor()
         expect(seen(cursor, "x"), (token, ""))

@@ -5,8 +5,10 @@ statements may have to wait for one another."""
 import atexit
 import collections
 import functools
+import os
 import pathlib
 import select
+import signal
 import sys
 
 import psycopg2
@@ -17,7 +19,7 @@ sys.path += [str(TESTS / "cli"), str(TESTS / "fault"), str(TESTS / "servers")]
 from kit import PATIENCE, Lines, children, expect, run_tests  # noqa: E402,F401
 from postgres_kit import on_server  # noqa: E402,F401
 from postgres_server import PgBouncer, PostgresServer, die_with_parent, tool  # noqa: E402,F401
-from sql_kit import use  # noqa: E402
+from sql_kit import use  # noqa: E402,F401
 
 SCRIPT = TESTS.parent / "src" / "engines" / "postgres" / "guard.sql"
 STALE, FOREIGN, UNGUARDED, MISUSE = "SG001", "SG002", "SG003", "SG004"
@@ -88,6 +90,14 @@ def seen(cursor, resource):
     """The highest token and its issuer."""
     cursor.execute("select token, issuer from stile.guard_show(%s)", (resource,))
     return cursor.fetchone()
+
+
+def kill_all(server):
+    """kill -9 of all its processes."""
+    for pid in [server.process.pid] + children(server.process.pid):
+        os.kill(pid, signal.SIGKILL)
+    server.process.wait()
+    server.process = None
 
 
 class Session:
