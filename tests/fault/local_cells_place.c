@@ -234,6 +234,26 @@ static void test_a_removed_file_is_noticed(void **state)
     stile_client_close(client);
 }
 
+/* fn of a watch, called with the cell as it is at first. */
+static int unlink_it(const struct stile_cell *cell, void *path)
+{
+    assert_int_equal(cell->version, 1);
+    assert_int_equal(unlink(path), 0);
+    return 0;
+}
+
+static void test_a_removed_file_ends_a_watch(void **state)
+{
+    (void)state;
+    char path[128];
+    place_path(path, "cells");
+    struct stile_client *client = cells_open();
+    assert_status(cells_put_text(client, "k", "x"), OK);
+    assert_status(stile_cell_watch(client, "k", -1, unlink_it, path, &why), CORRUPT);
+    assert_non_null(strstr(why.message, "removed"));
+    stile_client_close(client);
+}
+
 static void test_reading_makes_no_file(void **state)
 {
     (void)state;
@@ -316,6 +336,7 @@ int main(void)
         IN_PLACE(test_a_file_cut_off_is_noticed),
         IN_PLACE(test_a_file_cut_off_under_a_reader_raises_no_signal),
         IN_PLACE(test_a_removed_file_is_noticed),
+        IN_PLACE(test_a_removed_file_ends_a_watch),
         IN_PLACE(test_reading_makes_no_file),
         IN_PLACE(test_planted_files_are_not_followed),
         IN_PLACE(test_foreign_files_are_refused),

@@ -13,6 +13,8 @@
 
 #include "engines/local/local.h"
 
+/* What is removed is reported, too: the next read says so, and ends the watch. */
+#define EVENTS (IN_MODIFY | IN_MOVED_TO | IN_DELETE | IN_MOVED_FROM)
 /* Where inotify cannot be had: a user may have 128 of them. */
 #define LOOK_NS (NS_PER_SEC / 10)
 
@@ -65,7 +67,7 @@ static void watch_directory(struct cell_push *push)
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", push->local->env->dir.fd);
     if (push->watch.fd >= 0)
-        push->directory = inotify_add_watch(push->watch.fd, path, IN_MODIFY | IN_MOVED_TO);
+        push->directory = inotify_add_watch(push->watch.fd, path, EVENTS);
 }
 
 static void on_look(struct timer *timer)
