@@ -20,6 +20,7 @@
 
 struct update {
     const struct options *options;
+    struct stile_client *client;
     char value[STILE_CELL_MAX + 1]; /* what the command has written */
     int code;                       /* why nothing is written; 0: it is */
 };
@@ -52,22 +53,26 @@ static void feed(struct input *input)
         close_input(input);
 }
 
-/* Until the command has closed its stdout. False: it wrote too much, or reading failed. */
-static bool exchange(struct input *input, int from, char *out, size_t *size)
+/* Until the command has closed its stdout. False: it wrote too much, or reading failed. The client
+ * is driven meanwhile: a command may take longer than its server keeps a silent connection. */
+static bool exchange(struct update *u, struct input *input, int from, size_t *size)
 {
     *size = 0;
     if (input->left == 0)
         close_input(input);
     for (;;) {
         struct pollfd fds[] = {{.fd = from, .events = POLLIN},
-                               {.fd = input->fd, .events = POLLOUT}};
-        if (poll(fds, 2, -1) < 0)
+                               {.fd = input->fd, .events = POLLOUT},
+                               {.fd = stile_client_fd(u->client), .events = POLLIN}};
+        if (poll(fds, 3, -1) < 0)
             continue;
+        if (fds[2].revents != 0)
+            stile_client_dispatch(u->client);
         if (fds[1].revents != 0)
             feed(input);
         if (fds[0].revents == 0)
             continue;
-        ssize_t n = read(from, out + *size, STILE_CELL_MAX + 1 - *size);
+        ssize_t n = read(from, u->value + *size, STILE_CELL_MAX + 1 - *size);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -129,7 +134,7 @@ static int run_command(struct update *u, const struct stile_cell *now, size_t *s
     close(from[1]);
     struct input input = {.fd = to[1], .at = now->value, .left = now->size};
     (void)fcntl(input.fd, F_SETFL, O_NONBLOCK);
-    bool fits = failed == 0 && exchange(&input, from[0], u->value, size);
+    bool fits = failed == 0 && exchange(u, &input, from[0], size);
     close_input(&input);
     close(from[0]);
     if (failed != 0)
@@ -162,17 +167,16 @@ static int update(struct options *options)
 {
     static struct update u;
     struct stile_cell_options how = cell_options(options);
-    struct stile_client *client;
     struct stile_error err = {0};
     uint64_t version = 0;
     u.options = options;
-    int code = engine_open(&client, options, 0, "stile cell");
+    int code = engine_open(&u.client, options, 0, "stile cell");
     if (code != 0)
         return code;
     signal(SIGPIPE, SIG_IGN);
     enum stile_status status =
-        stile_cell_update(&version, client, options->args[0], change, &u, &how, &err);
-    stile_client_close(client);
+        stile_cell_update(&version, u.client, options->args[0], change, &u, &how, &err);
+    stile_client_close(u.client);
     if (u.code != 0)
         return u.code;
     if (status != STILE_OK)

@@ -130,6 +130,18 @@ def full(t, server):
 
 # ---- lost answers ----
 
+@on_server()
+def cut_off_while_updating(t, server):
+    """The connection of `cell update` is made anew while its command runs"""
+    # The second client is the redis-cli itself.
+    command = ("cli='redis-cli -p %d'; $cli CLIENT KILL TYPE normal >&2; "
+               'while list=$($cli CLIENT LIST) && [ "$(echo "$list" | wc -l)" != 2 ]; do :; done; '
+               "echo v" % server.port)
+    done = t.stile("cell", "update", "x", "--", "sh", "-c", command)
+    expect(done.returncode, 0, done.stderr)
+    expect(server.cli("GET", CELL), "v")
+
+
 @with_proxy()
 def answer_lost(t, server, proxy):
     """A write whose answer is lost is UNCERTAIN: with a version, its repetition is a CONFLICT"""
@@ -255,5 +267,5 @@ def rights(t, server):
 
 
 if __name__ == "__main__":
-    run_tests([by_hand, one_guard, strange, many, full, answer_lost, request_lost, replaced, slot_moves,
-               replicas_counted, rights])
+    run_tests([by_hand, one_guard, strange, many, full, cut_off_while_updating, answer_lost, request_lost,
+               replaced, slot_moves, replicas_counted, rights])
