@@ -15,18 +15,18 @@ export STILE_ENGINE="local:$dir" url
 
 # Once: the guard, and a table of your own.
 stile guard install "$url"
-psql -Xq "$url" <<'END'
+psql -Xq "$url" >/dev/null <<'END'
 drop table if exists ledger;
 create table ledger (id serial primary key, entry text);
 -- Optional: refuse every write to this table from a transaction that has called no guard.
-select from stile.guard_required('ledger');
+select stile.guard_required('ledger');
 END
 
 # Adds an entry: write TOKEN ISSUER ENTRY. BEGIN and the guard are one message, so the guard costs no round
 # trip of its own.
 cat > "$dir/write" <<'END'
-psql -Xq -v ON_ERROR_STOP=1 -v token="$1" -v issuer="$2" -v entry="$3" "$url" <<'SQL'
-begin \; select from stile.guard('ledger', :token, :'issuer');
+psql -Xq -v ON_ERROR_STOP=1 -v token="$1" -v issuer="$2" -v entry="$3" "$url" >/dev/null <<'SQL'
+begin \; select stile.guard('ledger', :token, :'issuer');
 insert into ledger (entry) values (:'entry');
 commit;
 SQL
@@ -35,7 +35,7 @@ END
 # The first holder works, and is paused with its next transaction prepared. --guard has raised the guard
 # before the command started, so its predecessors were refused from then on.
 early=$(stile run --guard "$url#ledger" ledger -- sh -c '
-    sh "$0/write" "$STILE_TOKEN" "$STILE_ISSUER" "opening balance" >&2
+    sh "$0/write" "$STILE_TOKEN" "$STILE_ISSUER" "opening balance"
     echo "$STILE_TOKEN $STILE_ISSUER"' "$dir")
 
 # Its lease ends, and another holder works: with a larger token.
