@@ -327,7 +327,7 @@ def plain(t, nodes):
     done = t.stile("acquire", "--try", "--ttl", "60s", "x")
     expect(done.returncode, 0, done.stderr)
     assert "STILE_TOKEN=" not in done.stdout, done.stdout
-    assert "unset STILE_TOKEN;" in done.stdout  # an earlier lock's
+    assert "unset STILE_TOKEN STILE_ISSUER;" in done.stdout  # an earlier lock's
     busy(t)
     expect([node.cli("EXISTS", "stile:node") for node in nodes], ["0"] * 5)
     for node in nodes[:2]:
