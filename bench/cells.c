@@ -75,6 +75,10 @@ static const struct swap_subject *find(const char *name)
     if (strcmp(name, "hiredis") == 0)
         return &swap_hiredis;
 #endif
+#ifdef WITH_LMDB
+    if (strcmp(name, "lmdb") == 0)
+        return &swap_lmdb;
+#endif
 #ifdef WITH_ETCD
     if (strcmp(name, "etcd") == 0)
         return &swap_etcd;

@@ -14,6 +14,7 @@ import re
 import shutil
 import statistics
 import subprocess
+import tempfile
 
 MANY_SIZES = (1000, 10000, 20000, 40000)
 MANY_TIMES = ("make_ns", "take_ns", "give_ns")
@@ -338,5 +339,30 @@ def names(bench):
     return rows, {"names": {"turn": turn, "held": held, "open": opened}}
 
 
+def cells(bench):
+    """A value that is replaced if its version is the one before, beside LMDB's own transaction: on the
+    disk of the temporary directory, and in memory, where no sync hides the rest."""
+    rows = []
+    places = [("", bench.path("cells"), bench.rounds(100), 10)]
+    shm = tempfile.mkdtemp(prefix="stile-bench-", dir="/dev/shm") if os.path.isdir("/dev/shm") else None
+    if shm:
+        places.append((", in memory", shm, bench.rounds(40), 1000))
+    try:
+        for where, place, rounds, calls in places:
+            for label, size in (("100 bytes", 100), ("64 KiB", 65536)):
+                path = tempfile.mkdtemp(dir=place)
+                lines = bench.run("cells", "local:" + path, "lmdb", rounds, calls, size, 1)
+                for series, what in (("cell", ""), ("guarded", ", with the same token")):
+                    ours, bare, ratio = compare(lines, "series", series, "bare", "p50_ns")
+                    must = "" if where else "1.2 x"
+                    rows.append(row("local: cell swapped%s%s, %s, p50" % (what, where, label),
+                                    time_text(ours), "LMDB " + time_text(bare), ratio, must,
+                                    ratio <= 1.2 if must else None))
+    finally:
+        if shm:
+            shutil.rmtree(shm)
+    return rows, {}
+
+
 ALL = {"pair": pair, "handover": handover, "crowd": crowd, "kill": kill, "runkill": runkill,
-       "spawn": spawn, "many": many, "names": names}
+       "spawn": spawn, "many": many, "names": names, "cells": cells}

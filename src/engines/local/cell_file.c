@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engines/local/cell_turn.h"
@@ -65,6 +64,13 @@ enum stile_status local_cells_lmdb_error(struct cell_tx *tx, int rc, struct stil
 }
 
 /* ---- opening ---- */
+
+/* Not by fstat(2), as in local_dir_has(). 0: that cannot be told. */
+static size_t file_size(int fd)
+{
+    off_t end = lseek(fd, 0, SEEK_END);
+    return end < 0 ? 0 : (size_t)end;
+}
 
 static int open_lmdb(const struct lmdb *lmdb, MDB_env **env, int fd, size_t bytes)
 {
@@ -206,17 +212,18 @@ static int write_format(const struct lmdb *lmdb, MDB_env *env)
 static enum stile_status fill_new(const struct lmdb *lmdb, int fd, struct stile_error *err)
 {
     MDB_env *env;
-    struct stat st;
-    int rc =
-        local_store_exceeds_limit(FIRST_BYTES) ? EFBIG : open_lmdb(lmdb, &env, fd, FIRST_BYTES);
+    int rc = local_store_exceeds_limit(FIRST_BYTES) ? EFBIG : 0;
+    /* In one place of the disk, if that can be had. LMDB wants a file of no length. */
+    if (!rc)
+        (void)fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, FIRST_BYTES);
+    if (!rc)
+        rc = open_lmdb(lmdb, &env, fd, FIRST_BYTES);
     if (!rc) {
         rc = write_format(lmdb, env);
         lmdb->env_close(env);
     }
-    if (!rc && fstat(fd, &st) != 0)
-        rc = errno;
     if (!rc)
-        rc = local_store_reserve(fd, (uint64_t)st.st_size, FIRST_BYTES);
+        rc = local_store_reserve(fd, file_size(fd), FIRST_BYTES);
     if (!rc && fsync(fd) != 0)
         rc = errno;
     return rc ? explain(lmdb, rc, err) : STILE_OK;
@@ -262,9 +269,9 @@ static enum stile_status open_file(struct cell_file *file, const struct dir *dir
 
 /* ---- the file as it is now ---- */
 
-static enum stile_status check_room(const struct stat *st, struct stile_error *err)
+static enum stile_status check_room(size_t bytes, struct stile_error *err)
 {
-    if (!local_store_exceeds_limit((uint64_t)st->st_size))
+    if (!local_store_exceeds_limit(bytes))
         return STILE_OK;
     return error_errno(err, STILE_REFUSED, EFBIG,
                        "`cells` is larger than this process may write (ulimit -f)");
@@ -274,7 +281,6 @@ static enum stile_status check_room(const struct stat *st, struct stile_error *e
 static enum stile_status look_at_file(struct cell_file *file, const struct dir *dir, bool to_write,
                                       struct stile_error *err)
 {
-    struct stat st;
     if (file->fd < 0) {
         enum stile_status status = open_file(file, dir, to_write, err);
         if (status || file->fd < 0)
@@ -284,22 +290,18 @@ static enum stile_status look_at_file(struct cell_file *file, const struct dir *
         return error_set(err, STILE_CORRUPT, 0,
                          "`cells` in the state directory was removed or replaced while in use: "
                          "open the directory again");
-    if (fstat(file->fd, &st) != 0)
-        return error_errno(err, STILE_UNREACHABLE, errno, "`cells`");
-    if ((size_t)st.st_size < file->bytes)
+    size_t bytes = file_size(file->fd);
+    if (bytes < file->bytes)
         return local_cells_damaged("it has been truncated", err);
-    enum stile_status status = to_write ? check_room(&st, err) : STILE_OK;
-    if (status || ((size_t)st.st_size == file->bytes && file->lmdb_env))
+    enum stile_status status = to_write ? check_room(bytes, err) : STILE_OK;
+    if (status || (bytes == file->bytes && file->lmdb_env))
         return status;
-    return map_all(file, (size_t)st.st_size, err);
+    return map_all(file, bytes, err);
 }
 
 static enum stile_status grow(const struct cell_file *file, struct stile_error *err)
 {
-    struct stat st;
-    if (fstat(file->fd, &st) != 0)
-        return error_errno(err, STILE_UNREACHABLE, errno, "`cells`");
-    uint64_t from = (uint64_t)st.st_size, step = from < STEP_MAX ? from : STEP_MAX;
+    uint64_t from = file_size(file->fd), step = from < STEP_MAX ? from : STEP_MAX;
     int rc = from + step > SIZE_MAX / 2 ? EFBIG : local_store_reserve(file->fd, from, from + step);
     return rc ? error_errno(err, local_dir_status(rc), rc, "no room for `cells` to grow")
               : STILE_OK;

@@ -39,7 +39,8 @@ static void make_key(struct cell_key *key, const char *name, size_t len, uint32_
 /* ---- records ---- */
 
 struct head {
-    uint64_t sum; /* of all that follows */
+    uint64_t sum;       /* of all that follows but the value */
+    uint64_t value_sum; /* of the value */
     uint64_t version, token;
     uint32_t size;
     uint16_t name_len, issuer_len;
@@ -73,9 +74,22 @@ static const char *record_name(const void *data)
     return (const char *)data + sizeof(struct head);
 }
 
-static uint64_t record_sum(const void *data, size_t bytes)
+static uint64_t record_sum(const void *data, const struct head *head)
 {
-    return name_hash((const char *)data + sizeof(uint64_t), bytes - sizeof(uint64_t));
+    size_t summed = sizeof *head + head->name_len + head->issuer_len - sizeof head->sum;
+    return name_hash((const char *)data + sizeof head->sum, summed);
+}
+
+bool local_record_has_sound_value(const struct cell_record *record)
+{
+    return record->size == 0 || name_hash(record->value, record->size) == record->value_sum;
+}
+
+void local_record_set_value(struct cell_record *record, const void *value, size_t size)
+{
+    record->value = value;
+    record->size = size;
+    record->value_sum = size ? name_hash(value, size) : 0;
 }
 
 /* Names have no control characters; the format's key has. */
@@ -103,7 +117,7 @@ static const char *check_name(const void *key, size_t key_len, const void *data,
 static bool decode(struct cell_record *record, const void *data, size_t bytes)
 {
     struct head head;
-    if (!read_head(&head, data, bytes) || head.sum != record_sum(data, bytes))
+    if (!read_head(&head, data, bytes) || head.sum != record_sum(data, &head))
         return false;
     const char *issuer = record_name(data) + head.name_len;
     record->is_there = head.is_there;
@@ -114,10 +128,11 @@ static bool decode(struct cell_record *record, const void *data, size_t bytes)
     record->issuer[head.issuer_len] = '\0';
     record->value = issuer + head.issuer_len;
     record->size = head.size;
+    record->value_sum = head.value_sum;
     return true;
 }
 
-static void encode(void *data, size_t bytes, struct head *head, const char *name,
+static void encode(void *data, struct head *head, const char *name,
                    const struct cell_record *record)
 {
     char *at = (char *)data + sizeof *head;
@@ -126,7 +141,7 @@ static void encode(void *data, size_t bytes, struct head *head, const char *name
     if (head->size)
         memcpy(at + head->issuer_len, record->value, head->size);
     memcpy(data, head, sizeof *head);
-    head->sum = record_sum(data, bytes);
+    head->sum = record_sum(data, head);
     memcpy(data, &head->sum, sizeof head->sum);
 }
 
@@ -189,6 +204,7 @@ enum stile_status local_record_store(struct cell_tx *tx, const char *name, size_
 {
     struct cell_key key;
     struct head head = {
+        .value_sum = record->value_sum,
         .version = record->version,
         .token = record->token,
         .size = (uint32_t)record->size,
@@ -202,7 +218,7 @@ enum stile_status local_record_store(struct cell_tx *tx, const char *name, size_
     int rc = tx->lmdb->put(tx->txn, tx->dbi, &place, &value, MDB_RESERVE);
     if (rc)
         return local_cells_lmdb_error(tx, rc, err);
-    encode(value.mv_data, value.mv_size, &head, name, record);
+    encode(value.mv_data, &head, name, record);
     return STILE_OK;
 }
 

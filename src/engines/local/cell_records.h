@@ -17,11 +17,17 @@ struct cell_record {
     char issuer[STILE_ISSUER_MAX + 1];
     const void *value; /* in the file, or given; until the transaction ends */
     size_t size;
+    uint64_t value_sum; /* as it was stored */
 };
 
 /* *record is all zero, but for nth, if there is none. */
 enum stile_status local_record_find(struct cell_record *record, struct cell_tx *tx,
                                     const char *name, size_t len, struct stile_error *err);
+
+/* Whether the value that was found is the one that was stored. Only a reader needs to know: a sum
+ * over 64 KiB takes a while. */
+bool local_record_has_sound_value(const struct cell_record *record);
+void local_record_set_value(struct cell_record *record, const void *value, size_t size);
 
 /* A record that was found, with changes. */
 enum stile_status local_record_store(struct cell_tx *tx, const char *name, size_t len,

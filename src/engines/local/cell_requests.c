@@ -38,9 +38,12 @@ static enum stile_status get(struct cell_tx *tx, void *data, struct stile_error 
     struct cell_request *request = data;
     struct cell_record record;
     enum stile_status status = local_record_find(&record, tx, request->key, request->key_len, err);
-    if (!status)
-        report(request, request->key, &record, record.is_there ? record.value : NULL);
-    return status;
+    if (status)
+        return status;
+    if (!local_record_has_sound_value(&record))
+        return local_cells_damaged("a value has a wrong sum", err);
+    report(request, request->key, &record, record.is_there ? record.value : NULL);
+    return STILE_OK;
 }
 
 static void list_one(const char *name, const struct cell_record *record, void *data)
@@ -97,12 +100,11 @@ static bool change(struct cell_record *record, const struct cell_request *reques
     case CELL_PUT:
         record->is_there = true;
         record->version++;
-        record->value = request->value;
-        record->size = request->size;
+        local_record_set_value(record, request->value, request->size);
         return true;
     case CELL_REMOVE:
         record->is_there = false;
-        record->size = 0;
+        local_record_set_value(record, NULL, 0);
         return changed || was_there;
     default:
         return changed;
