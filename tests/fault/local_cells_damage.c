@@ -277,12 +277,45 @@ static void test_the_specimen_is_sound(void **state)
     assert_int_equal(n_corrupt, 0);
 }
 
+/* A key that reads as another one hides its record. Each bit of each copy of one name is flipped:
+ * in its key, in its record, in pages that are no longer used. */
+static void test_a_flipped_bit_in_a_key_hides_nothing(void **state)
+{
+    (void)state;
+    char key[STILE_NAME_MAX + 1], path[128];
+    const int one = 1;
+    key_of(key, one);
+    place_path(path, "cells");
+    int fd = open(path, O_RDWR);
+    struct stile_client *client = cells_open();
+    n_corrupt = 0;
+    for (size_t at = 0; at + strlen(key) <= specimen.used; at++) {
+        if (memcmp(specimen.bytes + at, key, strlen(key)) != 0)
+            continue;
+        for (size_t bit = 0; bit < 8 * strlen(key); bit++) {
+            uint8_t byte = specimen.bytes[at + bit / 8] ^ (uint8_t)(1 << bit % 8);
+            off_t place = (off_t)(at + bit / 8);
+            assert_int_equal(pwrite(fd, &byte, 1, place), 1);
+            read_one(client, one);
+            refuse_one(client, one);
+            assert_int_equal(pwrite(fd, &specimen.bytes[place], 1, place), 1);
+        }
+    }
+    assert_true(n_corrupt >= 8 * strlen(key));
+    stile_client_close(client);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_specimen_is_sound), cmocka_unit_test(test_flip_a_bit),
-        cmocka_unit_test(test_change_some_bytes),     cmocka_unit_test(test_change_a_head),
-        cmocka_unit_test(test_zero_a_page),           cmocka_unit_test(test_fill_a_page),
+        cmocka_unit_test(test_a_flipped_bit_in_a_key_hides_nothing),
+        cmocka_unit_test(test_the_specimen_is_sound),
+        cmocka_unit_test(test_flip_a_bit),
+        cmocka_unit_test(test_change_some_bytes),
+        cmocka_unit_test(test_change_a_head),
+        cmocka_unit_test(test_zero_a_page),
+        cmocka_unit_test(test_fill_a_page),
         cmocka_unit_test(test_copy_a_page),
     };
     return cmocka_run_group_tests(tests, make_specimen, drop_specimen);
