@@ -134,9 +134,11 @@ static void test_a_stopped_writer_is_not_waited_for(void **state)
     pid_t pid = spawn(stop_inside);
     while (!progress->ready)
         sched_yield();
+    alarm(30); /* more is a hang */
     assert_status(stile_cell_get(&cell, client, "k", &why), UNREACHABLE);
     assert_non_null(strstr(why.message, "is it stopped"));
     assert_status(cells_put_text(client, "k", "meanwhile"), UNREACHABLE);
+    alarm(0);
     kill(pid, SIGKILL);
     ending_of(pid);
     assert_status(cells_put_text(client, "k", "after"), OK);

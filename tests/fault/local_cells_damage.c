@@ -14,6 +14,7 @@
 #define PAGE    4096
 #define N_CELLS 220
 #define TOKEN   50
+#define CHILD_S 20 /* more is a hang */
 
 /* A file in which cells of all sizes were written, overwritten and removed. */
 static struct {
@@ -171,6 +172,7 @@ static void write_some(struct stile_client *client)
 static int use_damaged(bool writes)
 {
     is_child = true;
+    alarm(CHILD_S);
     struct stile_client *client = cells_open();
     read_all(client);
     if (writes)
