@@ -91,20 +91,35 @@ local function open(name, flags)
     return fd
 end
 
--- A leading newline ends what a killed worker may have left of its line. The checksum tells such a
--- rest from a whole line.
+-- A leading newline ends what a killed worker may have left of its line. The checksum comes last, so
+-- that such a rest has none.
 local function journal_line(token, flag, issuer, resource)
     local fields = gsub(token, "^0+", "", 1) .. "\t" .. flag .. "\t" .. issuer .. "\t" .. resource
-    return format("\n%08x\t%s", ngx.crc32_long(fields), fields)
+    return format("\n%s\t%08x", fields, ngx.crc32_long(fields))
 end
 
-local function parse_line(line)
-    local sum, fields = match(line, "^(%x+)\t(.*)$")
-    if not sum or tonumber(sum, 16) ~= ngx.crc32_long(fields) then
-        return nil
+-- How far a line may have come, by its tabs; and NULs: what was not on disk at a power cut.
+local UNFINISHED = {"^%d*$", "^%d*\t[.w]?$", "^%d*\t[.w]\t[^\t]*$", "^%d*\t[.w]\t[^\t]*\t[^\t]*$",
+                    "^%d*\t[.w]\t[^\t]*\t[^\t]+\t%x?%x?%x?%x?%x?%x?%x?$", "%z"}
+
+local function is_unfinished(line)
+    for _, pattern in ipairs(UNFINISHED) do
+        if find(line, pattern) then
+            return true
+        end
     end
-    local token, flag, issuer, resource = match(fields, "^(%d*)\t([.w])\t([^\t]*)\t([^\t]+)$")
-    return resource, token, flag, issuer
+    return false
+end
+
+-- nil for a line that is unfinished. One that is damaged may be any resource's: that is an error.
+local function parse_line(line)
+    local fields, sum = match(line, "^(.*)\t(%x%x%x%x%x%x%x%x)$")
+    if fields and tonumber(sum, 16) == ngx.crc32_long(fields) then
+        local token, flag, issuer, resource = match(fields, "^(%d*)\t([.w])\t([^\t]*)\t([^\t]+)$")
+        return resource, token, flag, issuer
+    elseif not is_unfinished(line) then
+        error("a damaged line in " .. path("journal") .. ", so a highest token is not known: " .. line, 0)
+    end
 end
 
 local function pad(token)

@@ -163,12 +163,32 @@ def an_unfinished_line_is_left_out(nginx, _):
     expect(nginx.status("accounts", 33), 200)
     path = os.path.join(nginx.state, "journal")
     with open(path, "a", encoding="ascii") as file:
-        file.write("\n12345678\t99\tw\t\tacc")  # of a worker that was killed
+        file.write("\n99\tw\t\taccounts\t1234567")  # of a worker that was killed
     expect(nginx.status("accounts", 34), 200)
     nginx.kill()
     nginx.restart()
     expect(nginx.request("accounts", 33).headers["Fencing-Highest"], "34")
     assert "1 unfinished lines" in nginx.log, nginx.log
+
+
+@guarded()
+def a_damaged_line_is_not_left_out(nginx, _):
+    expect(nginx.status("accounts", 33), 200)
+    path = os.path.join(nginx.state, "journal")
+    with open(path, encoding="ascii") as file:
+        whole = file.read()
+    nginx.configure(WAIT_MS="250")
+    for damaged in whole.replace("33", "31"), whole.replace("33", "x3"), whole[:-1] + "!", "\nrubbish":
+        nginx.kill(signal.SIGQUIT)
+        with open(path, "w", encoding="ascii") as file:
+            file.write(damaged)
+        said = nginx.log.count("damaged line")
+        nginx.process = nginx.spawn()
+        spin(lambda: nginx.log.count("damaged line") > said)
+        expect(nginx.status("accounts", 32), 503)
+    with open(path, "w", encoding="ascii") as file:
+        file.write(whole)
+    spin(lambda: nginx.status("accounts", 32) == 412)
 
 
 @guarded()
@@ -349,6 +369,7 @@ if __name__ == "__main__":
         a_crash_does_not_block_for_ever,
         a_second_nginx_waits_for_the_first,
         an_unfinished_line_is_left_out,
+        a_damaged_line_is_not_left_out,
         the_journal_is_compacted,
         nothing_passes_that_is_not_written,
         an_operator_can_reset,

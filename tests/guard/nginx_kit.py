@@ -256,7 +256,7 @@ class Nginx(OwnServer):
 
     def journal(self):
         with open(os.path.join(self.state, "journal"), encoding="utf-8") as file:
-            return [line.split("\t")[1:] for line in file.read().split("\n") if line]
+            return [line.split("\t")[:-1] for line in file.read().split("\n") if line]
 
     # -- requests --
 
