@@ -514,6 +514,7 @@ STILE_API enum stile_status stile_url_redact(char *out, size_t out_size, const c
 #endif
 
 #include "stile/cell.h"
+#include "stile/crdt.h"
 #include "stile/file.h"
 #include "stile/guard.h"
 #include "stile/jobs.h"
