@@ -119,7 +119,8 @@ extern const struct verb verb_run, verb_acquire, verb_renew, verb_release, verb_
     verb_jobs_ls, verb_jobs_show, verb_jobs_retry, verb_jobs_drop, verb_file_put, verb_file_rm,
     verb_file_show, verb_cell_get, verb_cell_put, verb_cell_rm, verb_cell_ls, verb_cell_watch,
     verb_cell_update, verb_guard_check, verb_guard_raise, verb_guard_show, verb_guard_reset,
-    verb_guard_install, verb_guard_sql, verb_guard_lua, verb_guard_nginx;
+    verb_guard_install, verb_guard_sql, verb_guard_lua, verb_guard_nginx, verb_crdt_counter_add,
+    verb_crdt_counter_get, verb_crdt_set_add, verb_crdt_set_rm, verb_crdt_set_ls;
 
 /* 0, or EXIT_USAGE after a message. argv[0] is the verb; argv is reordered: arguments come first.
  */

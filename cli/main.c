@@ -15,7 +15,7 @@ static const struct verb *const verbs[] = {
     &verb_watch, &verb_break,   &verb_caps,  &verb_doctor,  &verb_setup,
 };
 
-/* Verbs of two words, by their first one. */
+/* Verbs of several words, by their first one. */
 static const struct group {
     const char *name;
     const struct verb *verbs[12]; /* NULL-terminated */
@@ -29,6 +29,9 @@ static const struct group {
     {"guard",
      {&verb_guard_check, &verb_guard_raise, &verb_guard_show, &verb_guard_reset,
       &verb_guard_install, &verb_guard_sql, &verb_guard_lua, &verb_guard_nginx}},
+    {"crdt",
+     {&verb_crdt_counter_add, &verb_crdt_counter_get, &verb_crdt_set_add, &verb_crdt_set_rm,
+      &verb_crdt_set_ls}},
     {"file", {&verb_file_put, &verb_file_rm, &verb_file_show}},
 };
 
@@ -61,20 +64,47 @@ static size_t group_size(const struct group *group)
     return n;
 }
 
-/* The second word of a verb. */
+/* What follows the first word of a verb. */
 static const char *word_in(const struct group *group, const struct verb *verb)
 {
     return verb->name + strlen(group->name) + 1;
 }
 
-/* word: what follows the group's name, or NULL. */
-static const struct verb *verb_in(const struct group *group, const char *word)
+/* How many arguments spell the words of text; 0: they do not. */
+static int spell(char **argv, const char *text)
 {
-    for (size_t i = 0; i < group_size(group) && word != NULL; i++) {
-        if (strcmp(word_in(group, group->verbs[i]), word) == 0)
+    for (int n = 0; argv[n] != NULL; n++) {
+        size_t len = strcspn(text, " ");
+        if (strlen(argv[n]) != len || strncmp(argv[n], text, len) != 0)
+            return 0;
+        if (text[len] == '\0')
+            return n + 1;
+        text += len + 1;
+    }
+    return 0;
+}
+
+/* argv: what follows the group's name; *n_words of it are the verb. */
+static const struct verb *verb_in(const struct group *group, char **argv, int *n_words)
+{
+    for (size_t i = 0; i < group_size(group); i++) {
+        *n_words = spell(argv, word_in(group, group->verbs[i]));
+        if (*n_words > 0)
             return group->verbs[i];
     }
     return NULL;
+}
+
+/* "counter" of "counter add": a verb of the group begins with it, and another word must follow. */
+static bool begins_verb(const struct group *group, const char *word)
+{
+    size_t len = strlen(word);
+    for (size_t i = 0; i < group_size(group); i++) {
+        const char *words = word_in(group, group->verbs[i]);
+        if (strncmp(words, word, len) == 0 && words[len] == ' ')
+            return true;
+    }
+    return false;
 }
 
 static void print_overview(FILE *out)
@@ -94,6 +124,8 @@ static void print_overview(FILE *out)
           "  stile cell get|put|rm KEY          read and write a small value with a version\n"
           "  stile cell ls|watch [PREFIX]       list cells, or print changes of one\n"
           "  stile cell update KEY -- CMD       pass a cell through a command\n"
+          "  stile crdt counter add|get KEY     count, in a cell and without a lock\n"
+          "  stile crdt set add|rm|ls KEY       keep a set, in the same way\n"
           "  stile guard check|raise URL RES    compare a token with the highest one seen\n"
           "  stile guard show|reset URL RES     look at a guard, or start it anew\n"
           "  stile guard install URL            create what guards need in a server\n"
@@ -180,17 +212,26 @@ static int run_verb(const struct verb *verb, int argc, char **argv)
     return code;
 }
 
+static bool asks_for_help(const char *word)
+{
+    return word != NULL && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0);
+}
+
 static int run_group(const struct group *group, int argc, char **argv)
 {
-    const struct verb *verb = verb_in(group, argv[1]);
+    int n_words;
+    const struct verb *verb = verb_in(group, argv + 1, &n_words);
     if (verb != NULL)
-        return run_verb(verb, argc - 1, argv + 1);
-    if (argv[1] != NULL && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+        return run_verb(verb, argc - n_words, argv + n_words);
+    bool halfway = argv[1] != NULL && begins_verb(group, argv[1]);
+    if (asks_for_help(argv[1]) || (halfway && asks_for_help(argv[2])))
         return help(group->name);
-    char first[16];
+    char first[16], word[80];
     snprintf(first, sizeof first, "%s ", group->name);
+    snprintf(word, sizeof word, "%s%s%s", argv[1] != NULL ? argv[1] : "",
+             halfway && argv[2] != NULL ? " " : "", halfway && argv[2] != NULL ? argv[2] : "");
     if (argv[1] != NULL)
-        no_such_verb(first, argv[1], guess_in(group, argv[1]));
+        no_such_verb(first, word, guess_in(group, word));
     else
         say("%s: no verb given; see stile %s --help", group->name, group->name);
     return EXIT_USAGE;

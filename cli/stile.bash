@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # bash completion for stile(1). Verbs, options and their values are asked of the command itself.
 
-# What can follow `stile`, or a first word such as `stile jobs`: stile [WORD]
+# What can follow `stile`, or words such as `stile jobs` and `stile crdt set`: stile [WORDS]
 _stile_verbs() {
     "$1" --help 2>/dev/null | sed -n "s/^  stile ${2:+$2 }\\([a-z|]*\\) .*/\\1/p" | tr '|' '\n' | sort -u
 }
@@ -49,7 +49,7 @@ _stile_candidates() {
 _stile_operand() {
     case $1 in
     jobs) echo QUEUE ;;
-    cell) echo KEY ;;
+    cell | crdt) echo KEY ;;
     file) echo PATH ;;
     caps | doctor | setup | guard) echo URL ;;
     *) echo NAME ;;
@@ -65,7 +65,7 @@ _stile_command() {
 }
 
 _stile() {
-    local command=$1 words=("${COMP_WORDS[@]}") cword=$COMP_CWORD cur prev verb seconds i kind engine=()
+    local command=$1 words=("${COMP_WORDS[@]}") cword=$COMP_CWORD cur prev verb further i kind engine=()
     cur=${words[cword]} prev=${words[cword - 1]}
     # A colon ends a word for bash; names and URLs are full of them.
     if declare -F _get_comp_words_by_ref >/dev/null; then
@@ -83,13 +83,16 @@ _stile() {
         return
     fi
     verb=("${words[1]}")
-    seconds=
-    [[ ${verb[0]} =~ ^[a-z]+$ ]] && seconds=$(_stile_verbs "$command" "${verb[0]}")
-    if [[ -n $seconds ]] && ((cword == 2)) && [[ $cur != -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$seconds" -- "$cur")
-        return
-    fi
-    [[ -n $seconds ]] && ((cword > 2)) && verb+=("${words[2]}")
+    while [[ ${verb[-1]} =~ ^[a-z]+$ ]]; do
+        further=$(_stile_verbs "$command" "${verb[*]}")
+        [[ -n $further ]] || break
+        if ((cword == ${#verb[@]} + 1)); then
+            [[ $cur == -* ]] && break
+            mapfile -t COMPREPLY < <(compgen -W "$further" -- "$cur")
+            return
+        fi
+        verb+=("${words[${#verb[@]} + 1]}")
+    done
     for ((i = 2; i < cword; i++)); do
         case ${words[i]} in
         --)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # fish completion for stile(1). Verbs, options and their values are asked of the command itself.
 
-# The verbs that follow `stile`, or a first word such as `stile jobs`: __stile_verbs COMMAND [WORD]
+# The verbs that follow `stile`, or words such as `stile jobs` and `stile crdt set`: __stile_verbs COMMAND [WORDS]
 function __stile_verbs
     set -l group (string join '' -- $argv[2..-1] ' ' | string trim -l)
     $argv[1] --help 2>/dev/null | string replace -rf "^  stile $group([a-z|]+) .*" '$1' | string split '|' | sort -u
@@ -71,7 +71,7 @@ function __stile_operand
             echo URL
         case 'jobs add'
             test $argv[1] -gt 0; and echo FILE; or echo QUEUE
-        case 'cell *'
+        case 'cell *' 'crdt *'
             test $argv[1] -gt 0; or echo KEY
         case 'file *'
             test $argv[1] -gt 0; or echo PATH
@@ -97,14 +97,18 @@ function __stile_complete
     end
     set -l verb $words[1]
     set -e words[1]
-    set -l seconds
-    string match -rq '^[a-z]+$' -- $verb; and set seconds (__stile_verbs $command $verb)
-    if set -q seconds[1]; and set -q words[1]
-        set -a verb $words[1]
-        set -e words[1]
-    else if set -q seconds[1]; and not string match -q -- '-*' $current
-        printf '%s\n' $seconds
-        return
+    while string match -rq '^[a-z]+$' -- $verb[-1]
+        set -l further (__stile_verbs $command "$verb")
+        set -q further[1]; or break
+        if set -q words[1]
+            set -a verb $words[1]
+            set -e words[1]
+        else if string match -q -- '-*' $current
+            break
+        else
+            printf '%s\n' $further
+            return
+        end
     end
     if set -l at (contains -i -- -- $words)
         set -e words[1..$at]

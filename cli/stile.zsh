@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # zsh completion for stile(1). Verbs, options and their values are asked of the command itself.
 
-# The verbs that follow `stile`, or a first word such as `stile jobs`: [WORD]
+# The verbs that follow `stile`, or words such as `stile jobs` and `stile crdt set`: [WORDS]
 _stile_verbs() {
   $command --help 2>/dev/null | sed -n "s/^  stile ${1:+$1 }\\([a-z|]*\\) .*/\\1/p" | tr '|' '\n' | sort -u
 }
@@ -75,6 +75,7 @@ _stile_operands() {
     caps | doctor | setup) specs+=('1:URL: _stile_kind URL') ;;
     'jobs add') specs+=('1:QUEUE: _stile_kind QUEUE' '*:FILE: _stile_kind FILE') ;;
     cell*) specs+=('1:KEY: _stile_kind KEY') ;;
+    crdt*) specs+=('1:KEY: _stile_kind KEY' '*:ELEMENT: _stile_kind ELEMENT') ;;
     file*) specs+=('1:PATH: _stile_kind PATH') ;;
     guard*) specs+=('1:URL: _stile_kind URL' '*:RESOURCE: _stile_kind RESOURCE') ;;
     jobs*) specs+=('1:QUEUE: _stile_kind QUEUE' '*:ID: _stile_kind ID') ;;
@@ -86,20 +87,22 @@ _stile() {
   emulate -L zsh
   setopt extended_glob
   local command=${(Q)words[1]} i
-  local -a verb seconds engine specs
+  local -a verb further engine specs
   if ((CURRENT == 2)); then
     compadd -- ${(f)"$(_stile_verbs)"} --help --version --engines
     return
   fi
   verb=("${words[2]}")
-  [[ $verb == [a-z]## ]] && seconds=(${(f)"$(_stile_verbs $verb)"})
-  if (($#seconds)); then
-    if ((CURRENT == 3)) && [[ $PREFIX != -* ]]; then
-      compadd -- $seconds
+  while [[ $verb[-1] == [a-z]## ]]; do
+    further=(${(f)"$(_stile_verbs "$verb")"})
+    (($#further)) || break
+    if ((CURRENT == $#verb + 2)); then
+      [[ $PREFIX == -* ]] && break
+      compadd -- $further
       return
     fi
-    ((CURRENT > 3)) && verb+=("${words[3]}")
-  fi
+    verb+=("${words[$#verb + 2]}")
+  done
   for ((i = 3; i < CURRENT; i++)); do
     case ${words[i]} in
       --)

@@ -84,7 +84,7 @@ def manual_has_no_warnings():
 
 
 def verbs():
-    """As main.c has them: run, ls, ... and "jobs add", ..."""
+    """As main.c has them: run, ls, ... and "jobs add", ... and "crdt set add", ..."""
     names = re.findall(r"&verb_(\w+)", read("cli", "main.c"))
     assert len(names) >= 17, names
     return [name.replace("_", " ") for name in names]
@@ -153,7 +153,7 @@ def help_fits_a_terminal():
 
 
 def help_has_every_verb():
-    overview = re.findall(r"(?m)^  stile ([a-z]+ )?([a-z|]+) ", helped())
+    overview = re.findall(r"(?m)^  stile ((?:[a-z]+ )*)([a-z|]+) ", helped())
     named = [group + verb for group, words in overview for verb in words.split("|")]
     assert sorted(named) == sorted(verbs()), set(named) ^ set(verbs())
 
@@ -352,6 +352,8 @@ def offers_verbs_and_options(complete):
     assert complete("run", "--profile", "f") == ["financial"]
     assert complete("jobs", "ls", "--state", "cl") == ["claimed"]
     assert complete("jobs", "re") == ["retry"]
+    assert complete("crdt", "s") == ["set"]
+    assert complete("crdt", "counter", "a") == ["add"]
     assert complete("run", "--wait", "5") == ["5m"]
     assert complete("run", "-E", "") == complete("run", "--slots", "") == []
     assert complete("run", "-x/;e echo ran >&2;s/", "--tr") == ["--try"]  # no part of a script
