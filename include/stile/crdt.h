@@ -20,12 +20,10 @@
  * and replicas that have merged the same states are equal. A call that fails changes nothing. An
  * object is used by one thread at a time.
  */
-#include "../stile.h" /* before the rest, as in guard.h */
+#include "../stile.h" /* before the rest: it includes cell.h, too */
 
 #ifndef STILE_CRDT_H
 #define STILE_CRDT_H
-
-#include "cell.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -43,6 +41,7 @@ enum stile_crdt_kind {
 };
 
 struct stile_crdt;
+struct stile_cell_options;
 
 /* Unix milliseconds. */
 typedef int64_t stile_clock_fn(void *data);
