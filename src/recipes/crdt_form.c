@@ -328,7 +328,8 @@ enum stile_status stile_crdt_decode(struct stile_crdt **crdt, const void *bytes,
         return error_set(err, STILE_MISUSE, 0, "decoding a CRDT: no %s",
                          crdt ? "bytes given" : "place for it");
     *crdt = NULL;
-    struct reader r = {.at = bytes, .end = (const unsigned char *)bytes + size};
+    const unsigned char *start = bytes ? bytes : (const void *)"";
+    struct reader r = {.at = start, .end = start + size};
     if (size > STILE_CRDT_MAX)
         fault(&r, STILE_CORRUPT, "it is too large");
     enum stile_crdt_kind kind = get_head(&r);

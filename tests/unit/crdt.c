@@ -282,6 +282,8 @@ static void misuse_is_answered(void **state)
     assert_int_equal(stile_orset_add(b, NULL, 1, &why), STILE_MISUSE);
     assert_int_equal(stile_crdt_encode(NULL, NULL, 0, a, &why), STILE_MISUSE);
     assert_int_equal(stile_crdt_decode(NULL, "", 0, NULL, &why), STILE_MISUSE);
+    assert_int_equal(stile_crdt_decode(&none, NULL, 1, NULL, &why), STILE_MISUSE);
+    assert_int_equal(stile_crdt_decode(&none, NULL, 0, NULL, &why), STILE_CORRUPT);
     assert_int_equal(stile_crdt_update(NULL, NULL, "k", NULL, NULL, NULL, &why), STILE_MISUSE);
     assert_int_equal(stile_counter_value(NULL), 0);
     assert_false(stile_orset_has(NULL, "", 0) || stile_crdt_equal(a, b));
