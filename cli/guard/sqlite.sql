@@ -65,8 +65,9 @@ BEGIN
         WHEN length(CAST(NEW.resource AS BLOB)) > 512 OR instr(NEW.resource, char(0)) > 0
              OR NEW.resource GLOB '*[' || char(1) || '-' || char(31) || char(127) || ']*' THEN
             RAISE(ABORT, 'SG004: the name of a resource has 512 bytes at most, no control characters')
-        WHEN length(CAST(NEW.issuer AS BLOB)) > 600 THEN
-            RAISE(ABORT, 'SG004: the issuer of a token has 600 bytes at most')
+        WHEN length(CAST(NEW.issuer AS BLOB)) > 600 OR instr(NEW.issuer, char(0)) > 0
+             OR NEW.issuer GLOB '*[' || char(1) || '-' || char(31) || char(127) || ']*' THEN
+            RAISE(ABORT, 'SG004: the issuer of a token has 600 bytes at most, no control characters')
         WHEN CASE typeof(NEW.token)
                  WHEN 'integer' THEN NEW.token < 1
                  WHEN 'text' THEN CAST(NEW.token AS INTEGER) < 1

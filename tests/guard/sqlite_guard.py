@@ -117,7 +117,8 @@ def misuse(t):
         refused("SG004", session.guard, "r", token)
     for name in "", None, 5, b"r", "n" * 513, "\u00e9" * 257, "a\x1fb", "a\x7f", "a\0b", "\n":
         refused("SG004", session.guard, name, 1)
-    refused("SG004", session.guard, "r", 1, "i" * 601)
+    for issuer in "i" * 601, "a\nb", "a\x7f", "a\0b":
+        refused("SG004", session.guard, "r", 1, issuer)
     session.guard("n" * 512, 1, "i" * 600)
     for change in "token = -1", "token = 'x'", "resource = 'other'", "token = NULL":
         refused("SG004", session.run, "UPDATE stile_guard SET " + change)
