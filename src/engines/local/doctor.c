@@ -52,7 +52,8 @@ static void check_filesystem(struct query *query, const struct statfs *fs)
                    .id = "volatile",
                    .why =
                        "A reboot ends all locks anyway, but in memory the tokens start again from "
-                       "1 after it: a guard that has seen larger ones refuses every new holder.",
+                       "1 after it: a guard that has seen larger ones refuses every new holder. "
+                       "Cells are lost.",
                    .cure = "Name a directory on a disk: local:/path."},
                "the directory is in memory and will be lost at the next reboot");
     if (fs->f_type == OVERLAYFS_SUPER_MAGIC)
