@@ -72,6 +72,20 @@ static bool is_meta(const struct pages *pages, size_t number)
            meta->version == LMDB_VERSION && meta->free.pad == pages->page_bytes;
 }
 
+/* The two take turns, one transaction each. If one has another number than its turn gives it, the
+ * other may look newer, and the last write would be forgotten. */
+static const struct meta *newest(const struct pages *pages)
+{
+    const struct meta *even = meta_at(pages, 0), *odd = meta_at(pages, 1);
+    if (even->transaction == 0 && odd->transaction == 0)
+        return even;
+    if (even->transaction % 2 == 0 && odd->transaction == even->transaction + 1)
+        return odd;
+    if (odd->transaction % 2 == 1 && even->transaction == odd->transaction + 1)
+        return even;
+    return NULL;
+}
+
 static bool is_tree(const struct pages *pages, const struct page_tree *tree, uint16_t kind)
 {
     if ((tree->flags & TREE_KIND_BITS) != kind)
@@ -94,9 +108,9 @@ const char *local_pages_begin(struct pages *pages, const void *map, size_t bytes
         return "it has been truncated";
     if (!is_meta(pages, 0) || !is_meta(pages, 1))
         return "its start is damaged";
-    const struct meta *meta = meta_at(pages, 0);
-    if (meta->transaction < meta_at(pages, 1)->transaction)
-        meta = meta_at(pages, 1);
+    const struct meta *meta = newest(pages);
+    if (!meta)
+        return "its start is damaged";
     pages->transaction = meta->transaction;
     pages->last = meta->last;
     pages->free = meta->free;
