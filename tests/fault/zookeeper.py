@@ -9,7 +9,7 @@ from cluster_kit import (expect, granted, lost, outlives_a_restart, refused, spi
                          wait_for)
 from keeper import Keeper
 from kit import run_tests
-from zookeeper_kit import nodes_of, on_server
+from zookeeper_kit import connected, nodes_of, on_server
 
 
 # ---- killed and restarted ----
@@ -25,9 +25,12 @@ def restart(t, server):
     held = t.hold("x", "--ttl", "600s")
     token = token_of(t)
     waiting = wait_for(t)
+    sessions = connected(server)
     server.kill()
     server.restart()
     expect(try_it(t), 75)
+    # A release has a patience of its own, and the pause before a client connects again may be longer.
+    spin(lambda: sessions <= connected(server))
     t.release(held)
     assert granted(waiting) > token
     expect(nodes_of(server), [])

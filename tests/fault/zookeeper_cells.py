@@ -13,7 +13,7 @@ from cluster_kit import expect, spin
 from cutter import Cutter
 from kit import run_tests
 from wire import BOTH, Wire
-from zookeeper_kit import Other, end_session, on_server, set_numbers
+from zookeeper_kit import Other, connected, end_session, on_server, set_numbers
 from zookeeper_server import ZookeeperServer
 
 HEAD = b"stile-cell 1 live "
@@ -28,10 +28,6 @@ def shard_of(key):
 
 def node_of(key, own="%stile"):
     return "/%s/cells/%s/%s" % (own, shard_of(key), key)
-
-
-def sessions(server):
-    return {int(found, 16) for found in re.findall(r"sid=0x([0-9a-f]+)", server.say("cons"))}
 
 
 # ---- in doubt ----
@@ -85,7 +81,7 @@ def session_ended(t, server):
         watching.ask("watch", "x")
         expect(watching.answer().version, version)
         for i in range(3):
-            for session in sessions(server):
+            for session in connected(server):
                 end_session(server, session)
             answer = cells.tell("put", "x", str(i), version=version)
             now = retried(cells, "get", "x")

@@ -3,6 +3,7 @@
 """What the tests on ZooKeeper servers of their own share."""
 import contextlib
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -50,6 +51,11 @@ def nodes_of(server, name="x"):
             return sorted(client.get_children("/" + name), key=lambda node: node[-10:])
         except NoNodeError:
             return []
+
+
+def connected(server):
+    """The sessions that have a connection to it."""
+    return {int(found, 16) for found in re.findall(r"sid=0x([0-9a-f]+)", server.say("cons"))}
 
 
 def password_of(session):
