@@ -365,6 +365,8 @@ enum stile_status stile_file_guard_show(struct stile_file_guard *guard, const ch
 {
     struct file_place place;
     struct file_guard seen;
+    if (!guard)
+        return error_set(err, STILE_MISUSE, 0, "showing a guard: no place for it");
     *guard = (struct stile_file_guard){0};
     enum stile_status status = file_place_open(&place, path, 0, err);
     if (!status)

@@ -183,6 +183,7 @@ static void misuse_is_answered(void **state)
         assert_int_equal(put(paths[i], "text", 1), STILE_MISUSE);
         assert_int_equal(stile_file_guard_show(&guard, paths[i], NULL), STILE_MISUSE);
     }
+    assert_int_equal(stile_file_guard_show(NULL, "x", NULL), STILE_MISUSE);
     assert_int_equal(put(NULL, "text", 1), STILE_MISUSE);
     assert_int_equal(put("x", "text", 0), STILE_MISUSE);
     assert_int_equal(put("x", "text", STILE_TOKEN_MAX + 1), STILE_MISUSE);
