@@ -343,7 +343,7 @@ CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_cell_write(
     p_version BIGINT UNSIGNED, p_token BIGINT, p_issuer VARBINARY(600), p_strict BOOLEAN,
     p_wait BOOLEAN
 ) SQL SECURITY INVOKER
-written: BEGIN
+BEGIN
     DECLARE v_status VARCHAR(8) CHARACTER SET ascii;
     DECLARE v_there BOOLEAN;
     DECLARE v_version BIGINT UNSIGNED;
@@ -354,21 +354,6 @@ written: BEGIN
         ROLLBACK AND NO CHAIN NO RELEASE;
         RESIGNAL;
     END;
-    -- The usual case in one statement. MySQL would wait for the row.
-    IF p_verb = 'put' AND (p_wait /*M!100300 OR TRUE */) THEN
-        UPDATE stile_guard
-        SET value = p_value, version = LAST_INSERT_ID(version + 1), removed_at = NULL,
-            since = IF(token = p_token, since, UTC_TIMESTAMP(6)), token = p_token
-        WHERE resource = p_key AND issuer = p_issuer
-          AND (p_version IS NULL OR version = p_version AND value IS NOT NULL)
-          AND IF(p_token = 0, token = 0, token > 0 AND token <= p_token - p_strict);
-        SET v_there = ROW_COUNT() > 0;
-        COMMIT AND NO CHAIN NO RELEASE;
-        IF v_there THEN
-            SELECT 'ok', LAST_INSERT_ID(), p_token, p_issuer;
-            LEAVE written;
-        END IF;
-    END IF;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     IF NOT p_wait THEN
