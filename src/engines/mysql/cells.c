@@ -53,6 +53,23 @@ static const char *commit_for(const struct cell_request *request)
     return table ? ";COMMIT AND NO CHAIN NO RELEASE" : "";
 }
 
+/* The value between two texts, both of which are freed; NULL without memory. asprintf(3) would take
+ * longer for a large value than the rest of the client together. */
+static char *with_value(char *before, const struct cell_request *request, char *after)
+{
+    size_t size = request->verb == CELL_PUT ? request->size : 0;
+    size_t first = before ? strlen(before) : 0, last = after ? strlen(after) : 0;
+    char *sql = before && after ? malloc(first + 2 * size + last + 1) : NULL;
+    if (sql) {
+        memcpy(sql, before, first);
+        maria_name_hex(sql + first, request->value, size);
+        memcpy(sql + first + 2 * size, after, last + 1);
+    }
+    free(before);
+    free(after);
+    return sql;
+}
+
 static char *write_of(const struct cell_request *request, const char *key, const char *issuer,
                       bool wait)
 {
@@ -62,45 +79,38 @@ static char *write_of(const struct cell_request *request, const char *key, const
                                         [CELL_RESET] = "reset"};
     char limit[64] = "", version[24] = "NULL";
     bool compares = request->verb == CELL_PUT || request->verb == CELL_REMOVE;
-    size_t size = request->verb == CELL_PUT ? request->size : 0;
-    char *value = malloc(2 * size + 1);
-    if (!value)
-        return NULL;
-    maria_name_hex(value, request->value, size);
     if (my_of(request->engine)->mariadb)
         snprintf(limit, sizeof limit, "SET STATEMENT innodb_lock_wait_timeout=%d FOR ",
                  wait ? WAIT_S : 0);
     if (compares && !request->any_version)
         snprintf(version, sizeof version, "%" PRIu64, request->if_version);
-    char *sql = maria_sql_written(
-        "%sCALL stile_cell_write('%s',X'%s',X'%s',%s,%" PRIu64 ",X'%s',%d,%d)", limit,
-        verbs[request->verb], key, value, version, request->token, issuer, request->strict, wait);
-    free(value);
-    return sql;
+    return with_value(maria_sql_written("%sCALL stile_cell_write('%s',X'%s',X'", limit,
+                                        verbs[request->verb], key),
+                      request,
+                      maria_sql_written("',%s,%" PRIu64 ",X'%s',%d,%d)", version, request->token,
+                                        issuer, request->strict, wait));
 }
 
 /* Replaces a cell whose guard has seen a token of this issuer, no larger one, or none at all: what
  * is stored then is known without reading it. Its answer is the version. */
 static char *update_of(const struct cell_request *request, const char *key, const char *issuer)
 {
-    char token[192] = " AND token=0", version[64] = "";
+    char token[64] = "token=0", version[64] = "";
     uint64_t most = request->token - request->strict;
-    char *value = malloc(2 * request->size + 1);
-    if (!value)
-        return NULL;
-    maria_name_hex(value, request->value, request->size);
     if (request->token)
-        snprintf(token, sizeof token, " AND token BETWEEN 1 AND %" PRIu64, most);
+        snprintf(token, sizeof token, "token BETWEEN 1 AND %" PRIu64, most);
     if (!request->any_version)
         snprintf(version, sizeof version, " AND value IS NOT NULL AND version=%" PRIu64,
                  request->if_version);
-    char *sql = maria_sql_written(
-        "SET STATEMENT innodb_lock_wait_timeout=0 FOR UPDATE stile_guard SET value=X'%s',"
-        "version=LAST_INSERT_ID(version+1),removed_at=NULL,since=IF(token=%" PRIu64
-        ",since,UTC_TIMESTAMP(6)),token=%" PRIu64 " WHERE resource=X'%s' AND issuer=X'%s'%s%s%s",
-        value, request->token, request->token, key, issuer, token, version, commit_for(request));
-    free(value);
-    return sql;
+    return with_value(
+        maria_sql_written(
+            "SET STATEMENT innodb_lock_wait_timeout=0 FOR UPDATE stile_guard SET "
+            "version=LAST_INSERT_ID(version+1),removed_at=NULL,since=IF(token=%" PRIu64
+            ",since,UTC_TIMESTAMP(6)),token=%" PRIu64 ",value=X'",
+            request->token, request->token),
+        request,
+        maria_sql_written("' WHERE resource=X'%s' AND issuer=X'%s' AND %s%s%s", key, issuer, token,
+                          version, commit_for(request)));
 }
 
 /* A token is compared with what was pruned, too, where the row has none. */
