@@ -114,9 +114,20 @@ def eight_processes(world):
 
 # ---- a server that is killed ----
 
+class SyncedServer(MysqlServer):
+    """It waits for its disk, as servers do outside of tests."""
+
+    def __init__(self):
+        super().__init__("--innodb-flush-log-at-trx-commit=1", "--innodb-flush-method=O_DIRECT",
+                         durable=True)
+
+    def _env(self):
+        return {**super()._env(), "LD_PRELOAD": os.environ.get("LD_PRELOAD", "")}
+
+
 def killed(_):
     """After kill -9 right after a guarded commit the highest token is still there"""
-    with MysqlServer("--innodb-flush-log-at-trx-commit=1", durable=True) as server:
+    with SyncedServer() as server:
         world = World(server)
         world.session().run("CREATE TABLE data (token BIGINT)")
         for token in range(1, KILLS + 1):
