@@ -247,7 +247,9 @@ static bool report_result(struct watch *w, enum job_result result, const char *w
         if ((status != STILE_UNCERTAIN && status != STILE_UNREACHABLE) ||
             stile_jobs_remaining_ms(w->run->job) == 0) {
             say("%s: %s", w->name, err.message);
-            w->run->code = w->run->code ? w->run->code : exit_code_of(status);
+            /* A job that another worker has by now is lost, as a lock would be. */
+            int code = status == STILE_STALE ? EXIT_LOST : exit_code_of(status);
+            w->run->code = w->run->code ? w->run->code : code;
             return false;
         }
         nanosleep(&pause, NULL);

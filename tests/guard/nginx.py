@@ -8,7 +8,7 @@ import socket
 import struct
 import sys
 
-from nginx_kit import expect, finish_in_order, guarded, in_flight, spin
+from nginx_kit import expect, finish_in_order, guarded, in_flight, spin, stop_at_rest
 from tap import run_cases
 
 TOKEN_MAX = 2**63 - 1
@@ -92,7 +92,7 @@ def a_larger_token_waits_in_one_worker(nginx, upstream):
 @guarded()
 def a_larger_token_waits_for_another_worker(nginx, upstream):
     older, gate, worker = in_flight(nginx, upstream, "accounts", 33)
-    os.kill(worker, signal.SIGSTOP)  # so that the other one accepts the next connections
+    stop_at_rest(worker)  # so that the other one accepts the next connections
     newer = nginx.begin("accounts", 34)
     nginx.until_raised("accounts", 34)
     nginx.ping()

@@ -151,6 +151,25 @@ class Upstream:
         self.server.server_close()
 
 
+def stop_at_rest(worker):
+    """Stops a worker while it waits for events. Elsewhere it may have the lock of the dictionary, and the
+    other workers would wait for that."""
+    def stopped():
+        os.kill(worker, signal.SIGSTOP)
+        spin(lambda: state_of(worker) == "T")
+        with open("/proc/%d/syscall" % worker, encoding="ascii") as file:
+            if file.read().split()[0] != "-1":
+                return True
+        os.kill(worker, signal.SIGCONT)
+        return False
+    spin(stopped)
+
+
+def state_of(pid):
+    with open("/proc/%d/stat" % pid, encoding="utf-8") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
 # ---- nginx ----
 
 class Nginx(OwnServer):
