@@ -101,6 +101,7 @@ extern const struct swap_subject swap_hiredis; /* a script: a version compared a
 extern const struct swap_subject swap_etcd;    /* a transaction: mod_revision compared, a put */
 extern const struct swap_subject swap_zookeeper;  /* setData with a version, over a bare socket */
 extern const struct swap_subject swap_libmariadb; /* UPDATE ... WHERE version = */
+extern const struct swap_subject swap_libpq;      /* the same */
 extern const struct swap_subject swap_lmdb;       /* a transaction: read, compared, put */
 
 /* Asks a server for a sign of life, and waits for it. */

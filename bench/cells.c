@@ -87,6 +87,10 @@ static const struct swap_subject *find(const char *name)
     if (strcmp(name, "zookeeper") == 0)
         return &swap_zookeeper;
 #endif
+#ifdef WITH_LIBPQ
+    if (strcmp(name, "libpq") == 0)
+        return &swap_libpq;
+#endif
 #ifdef WITH_LIBMARIADB
     if (strcmp(name, "libmariadb") == 0)
         return &swap_libmariadb;

@@ -17,6 +17,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 PARKED_MS = 50  # peers.py waits for as long
 
+# Transactions that are guarded: what is in them, and how many times as long they may take with the
+# same token and with a larger one, or None.
+SHAPES = (("usual", "read, update, insert", (1.15, 1.3)), ("small", "one update", (None, None)))
+
 # start: a server; library: its subjects are LIBRARY, LIBRARY-wait and LIBRARY-row; peers: a program;
 # with_token: how many times LIBRARY-row a pair with a token may take, or None.
 Database = namedtuple("Database", "name start library peer peers with_token")
@@ -169,6 +173,41 @@ def crowd(database, bench):
     ], {"crowd": {"without a token": ours[0], library: bare[0], "with a token": counted}}
 
 
+def guard(database, bench):
+    """Transactions of anybody's program, with the guard and without."""
+    rows, samples = [], {}
+    for shape, statements, most in SHAPES:
+        for label, core in PLACES:
+            with server(bench, database, True, 0) as started:
+                lines = bench.run("guarded-" + database.name, started.port, shape, bench.rounds(60), 32,
+                                  core + 1)
+            samples["%s, %s" % (statements, label)] = lines
+            for series, what, bound in (("equal", "guarded transaction", most[0]),
+                                        ("raised", "  with a larger token", most[1]),
+                                        ("apart", "  the guard in a message of its own", None),
+                                        ("read", "  a bare locking SELECT in its place", None)):
+                ours, bare, ratio = compare(lines, "series", series, "bare", "p50_ns")
+                if series == "equal":
+                    what = "%s: %s, %s, %s, p50" % (database.name, what, statements, label)
+                rows.append(row(what, time_text(ours), "without " + time_text(bare), ratio,
+                                "%.2f x" % bound if bound else "", ratio <= bound if bound else None))
+    return rows, {"guard": samples}
+
+
+def cells(database, bench):
+    """A cell that is replaced if its version is the one before, beside a row."""
+    rows, samples = [], {}
+    for size, label in (100, "100 bytes"), (65536, "64 KiB"):
+        with server(bench, database, True, 0) as started:
+            lines = bench.run("cells", started.url, database.library, bench.rounds(60), 32, size, 2)
+        samples[label] = lines
+        for series, what in (("cell", ""), ("guarded", ", with the same token")):
+            ours, bare, ratio = compare(lines, "series", series, "bare", "p50_ns")
+            rows.append(row("%s: cell swapped%s, %s, p50" % (database.name, what, label), time_text(ours),
+                            "UPDATE " + time_text(bare), ratio, "1.2 x", ratio <= 1.2))
+    return rows, {"cells": samples}
+
+
 def all_of(database):
     return {"%s-%s" % (database.name, figure.__name__): functools.partial(figure, database)
-            for figure in (pair, handover, crowd)}
+            for figure in (pair, handover, crowd, guard, cells)}

@@ -2,9 +2,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The least that an advisory lock costs: prepared statements through libpq, one connection for each
  * lock. Three of them: tried, waited for inside the server, and with one row that is updated and
- * committed, as a token needs. */
+ * committed, as a token needs. And a row that is replaced if its version is the one before. */
+#include <inttypes.h>
 #include <libpq-fe.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
@@ -97,3 +99,46 @@ const struct subject subject_libpq_wait = {
     .name = "libpq-wait", .open = open_libpq, .take = take_by_wait, .give = give};
 const struct subject subject_libpq_row = {
     .name = "libpq-row", .open = open_row, .take = take_and_count, .give = give};
+
+/* ---- a value that is replaced if its version is the one before ---- */
+
+struct swapped {
+    PGconn *conn;
+    const char *key;
+    int64_t version;
+};
+
+static void *open_swapped(const char *place, const char *key)
+{
+    struct swapped *swapped = calloc(1, sizeof *swapped);
+    if (!swapped)
+        bench_die("out of memory");
+    *swapped = (struct swapped){.conn = connect_to(place), .key = key};
+    check(swapped->conn,
+          PQexec(swapped->conn, "set client_min_messages = warning; create table if not exists "
+                                "bench_cell (name text primary key, version bigint not null, value "
+                                "bytea not null) with (fillfactor = 50)"));
+    prepare(swapped->conn, "create", "insert into bench_cell values ($1, $2::bigint + 1, $3)", "");
+    prepare(swapped->conn, "swap",
+            "update bench_cell set version = version + 1, value = $3 "
+            "where name = $1 and version = $2 returning version",
+            "");
+    return swapped;
+}
+
+static void swap(void *handle, const void *value, size_t size)
+{
+    struct swapped *swapped = handle;
+    char version[24];
+    const char *values[] = {swapped->key, version, value};
+    const int lengths[] = {0, 0, (int)size}, formats[] = {0, 0, 1};
+    snprintf(version, sizeof version, "%" PRId64, swapped->version);
+    PGresult *result = PQexecPrepared(swapped->conn, swapped->version ? "swap" : "create", 3,
+                                      values, lengths, formats, 0);
+    if (strcmp(PQcmdTuples(result), "1") != 0)
+        bench_die("libpq: the value was not replaced: %s", PQerrorMessage(swapped->conn));
+    check(swapped->conn, result);
+    swapped->version++;
+}
+
+const struct swap_subject swap_libpq = {.name = "libpq", .open = open_swapped, .swap = swap};

@@ -157,25 +157,9 @@ static void on_answer(void *data, const struct answer *a)
 struct words {
     const char *values[8];
     int n;
+    struct sent_bytes bytes; /* the value, or the prefix of a list */
     char key[STORED_MAX], issuer[2 * STILE_ISSUER_MAX + 2], version[24], token[24];
-    char *value; /* in hex; owned */
 };
-
-static char *in_hex(const void *bytes, size_t size)
-{
-    static const char digits[] = "0123456789abcdef";
-    const unsigned char *from = bytes;
-    char *out = malloc(2 * size + 3), *at = out;
-    if (!out)
-        return NULL;
-    at = stpcpy(at, "\\x");
-    for (size_t i = 0; i < size; i++) {
-        *at++ = digits[from[i] >> 4];
-        *at++ = digits[from[i] & 15];
-    }
-    *at = '\0';
-    return out;
-}
 
 static void add(struct words *w, const char *text)
 {
@@ -194,7 +178,8 @@ static void add_write(struct words *w, const struct cell_request *request)
         [CELL_PUT] = "put", [CELL_REMOVE] = "remove", [CELL_RAISE] = "raise"};
     add(w, verbs[request->verb]);
     add(w, w->key);
-    add(w, w->value);
+    w->bytes = (struct sent_bytes){w->n, request->size};
+    add(w, request->verb == CELL_PUT ? request->value : NULL);
     if (request->any_version || request->verb == CELL_RAISE)
         add(w, NULL);
     else
@@ -204,35 +189,28 @@ static void add_write(struct words *w, const struct cell_request *request)
     add(w, request->strict ? "t" : "f");
 }
 
-/* False: out of memory. */
-static bool put_words(struct words *w, const struct cell_request *request)
+static void put_words(struct words *w, const struct cell_request *request)
 {
-    bool list = request->verb == CELL_LIST;
-    if (request->verb == CELL_PUT || list) {
-        w->value =
-            list ? in_hex(request->key, request->key_len) : in_hex(request->value, request->size);
-        if (!w->value)
-            return false;
-    }
+    w->bytes.at = -1;
     postgres_name_store(w->key, request->key, request->key_len);
-    if (list) {
-        add(w, w->value);
-        add(w, *w->key == 1 ? NULL : w->key); /* it may end within a character */
-        return true;
-    }
-    if (request->verb == CELL_GET) {
-        add(w, w->key);
-        return true;
-    }
     postgres_text_store(w->issuer, request->issuer, strlen(request->issuer));
-    if (request->verb != CELL_RESET) {
+    switch (request->verb) {
+    case CELL_GET:
+        add(w, w->key);
+        break;
+    case CELL_LIST:
+        w->bytes = (struct sent_bytes){w->n, request->key_len};
+        add(w, request->key);
+        add(w, *w->key == 1 ? NULL : w->key); /* it may end within a character */
+        break;
+    case CELL_RESET:
+        add(w, w->key);
+        add_number(w, w->token, request->token);
+        add(w, w->issuer);
+        break;
+    default:
         add_write(w, request);
-        return true;
     }
-    add(w, w->key);
-    add_number(w, w->token, request->token);
-    add(w, w->issuer);
-    return true;
 }
 
 static enum stile_status send_request(struct cell_request *request, struct stile_error *err)
@@ -247,13 +225,10 @@ static enum stile_status send_request(struct cell_request *request, struct stile
     enum stile_status status = postgres_jobs_session(&session, pg, err);
     if (status)
         return status;
-    if (!put_words(&words, request))
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    put_words(&words, request);
     const struct statement *statements = pg->pooled ? parsed : prepared;
-    status = postgres_send(session, &statements[request->verb], words.values, words.n, on_answer,
-                           request, err);
-    free(words.value);
-    return status;
+    return postgres_send_bytes(session, &statements[request->verb], words.values, words.n,
+                               &words.bytes, on_answer, request, err);
 }
 
 static void start(struct cell_request *request)

@@ -256,10 +256,10 @@ begin
     -- For guard_required(): the transaction's number, and a line for each token and resource. A
     -- savepoint that is rolled back takes its lines with it.
     v_line := E'\n' || guard.token || ' ' || guard.resource || E'\n';
-    v_line := set_config('stile.guarded', replace(case
+    v_line := set_config('stile.guarded', case
         when starts_with(current_setting('stile.guarded', true), pg_current_xact_id() || E'\n')
-        then current_setting('stile.guarded', true) else pg_current_xact_id()::text end,
-        v_line, '') || v_line, true);
+        then replace(current_setting('stile.guarded', true), v_line, '')
+        else pg_current_xact_id()::text end || v_line, true);
 end $$;
 
 -- ---- looking and managing ----

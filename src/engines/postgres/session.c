@@ -33,6 +33,7 @@ struct request {
     int n;
     size_t room; /* for texts */
     const char *values[SEND_PARAMS_MAX];
+    int lengths[SEND_PARAMS_MAX], formats[SEND_PARAMS_MAX]; /* 0: a text */
     char texts[];
 };
 
@@ -167,12 +168,36 @@ void postgres_result_error(struct stile_error *err, char sqlstate[6], const PGre
 
 /* ---- requests ---- */
 
-static size_t room_for(const char *const *values, int n)
+static size_t size_of(const char *value, const struct sent_bytes *bytes, int i)
+{
+    if (!value)
+        return 0;
+    return bytes && bytes->at == i ? bytes->size + 1 : strlen(value) + 1;
+}
+
+static size_t room_for(const char *const *values, int n, const struct sent_bytes *bytes)
 {
     size_t room = 0;
     for (int i = 0; i < n; i++)
-        room += values[i] ? strlen(values[i]) + 1 : 0;
+        room += size_of(values[i], bytes, i);
     return room;
+}
+
+static void copy_values(struct request *request, const char *const *values, int n,
+                        const struct sent_bytes *bytes)
+{
+    char *text = request->texts;
+    for (int i = 0; i < n; i++) {
+        size_t size = size_of(values[i], bytes, i);
+        bool binary = bytes && bytes->at == i;
+        request->values[i] = values[i] ? text : NULL;
+        request->formats[i] = binary;
+        request->lengths[i] = binary ? (int)bytes->size : 0;
+        if (size)
+            memcpy(text, values[i], binary ? size - 1 : size);
+        text += size;
+    }
+    request->n = n;
 }
 
 static struct request *with_room(struct session *s, size_t room)
@@ -190,9 +215,10 @@ static struct request *with_room(struct session *s, size_t room)
 }
 
 static struct request *new_request(struct session *s, const struct statement *statement,
-                                   const char *const *values, int n, answer_fn *fn, void *data)
+                                   const char *const *values, int n, const struct sent_bytes *bytes,
+                                   answer_fn *fn, void *data)
 {
-    struct request *request = with_room(s, room_for(values, n));
+    struct request *request = with_room(s, room_for(values, n, bytes));
     if (!request)
         return NULL;
     sql_request_init(&request->base, fn, data);
@@ -201,12 +227,7 @@ static struct request *new_request(struct session *s, const struct statement *st
     request->prepares = false;
     request->result = NULL;
     request->sqlstate[0] = '\0';
-    request->n = n;
-    char *text = request->texts;
-    for (int i = 0; i < n; i++) {
-        request->values[i] = values[i] ? text : NULL;
-        text = values[i] ? stpcpy(text, values[i]) + 1 : text;
-    }
+    copy_values(request, values, n, bytes);
     return request;
 }
 
@@ -284,8 +305,8 @@ static bool put_tagged(struct session *s, struct request *request)
         snprintf(digits, sizeof digits, "%016" PRIx64, request->tag);
         memcpy(zeros + strlen(TAG_STEM), digits, strlen(digits));
     }
-    bool sent =
-        sql && PQsendQueryParams(s->conn, sql, request->n, NULL, request->values, NULL, NULL, 0);
+    bool sent = sql && PQsendQueryParams(s->conn, sql, request->n, NULL, request->values,
+                                         request->lengths, request->formats, 0);
     free(sql);
     return sent;
 }
@@ -308,10 +329,11 @@ static bool put(struct session *s, struct request *request)
         s->seen |= UINT64_C(1) << statement->id;
         request->prepares = true;
     } else if (!is_prepared(s, statement)) {
-        return PQsendQueryParams(s->conn, statement->sql, request->n, NULL, request->values, NULL,
-                                 NULL, 0);
+        return PQsendQueryParams(s->conn, statement->sql, request->n, NULL, request->values,
+                                 request->lengths, request->formats, 0);
     }
-    return PQsendQueryPrepared(s->conn, name, request->n, request->values, NULL, NULL, 0);
+    return PQsendQueryPrepared(s->conn, name, request->n, request->values, request->lengths,
+                               request->formats, 0);
 }
 
 static void send_request(struct session *s, struct request *request)
@@ -369,13 +391,14 @@ static void send_unsent(struct session *s)
     sql_session_arm_stall(s);
 }
 
-enum stile_status postgres_send(struct session *s, const struct statement *statement,
-                                const char *const *values, int n, answer_fn *fn, void *data,
-                                struct stile_error *err)
+enum stile_status postgres_send_bytes(struct session *s, const struct statement *statement,
+                                      const char *const *values, int n,
+                                      const struct sent_bytes *bytes, answer_fn *fn, void *data,
+                                      struct stile_error *err)
 {
     if (s->base.state == DOWN)
         return error_set(err, STILE_UNREACHABLE, 0, "the connection is gone");
-    struct request *request = new_request(s, statement, values, n, fn, data);
+    struct request *request = new_request(s, statement, values, n, bytes, fn, data);
     if (!request)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     sql_session_append(s, request);
@@ -386,9 +409,16 @@ enum stile_status postgres_send(struct session *s, const struct statement *state
     return STILE_OK;
 }
 
+enum stile_status postgres_send(struct session *s, const struct statement *statement,
+                                const char *const *values, int n, answer_fn *fn, void *data,
+                                struct stile_error *err)
+{
+    return postgres_send_bytes(s, statement, values, n, NULL, fn, data, err);
+}
+
 void postgres_send_first(struct session *s, const struct statement *statement, answer_fn *fn)
 {
-    struct request *request = new_request(s, statement, NULL, 0, fn, s);
+    struct request *request = new_request(s, statement, NULL, 0, NULL, fn, s);
     if (!request)
         return;
     sql_session_prepend(s, request);
@@ -441,7 +471,7 @@ static void on_probed(void *data, const struct answer *a)
 static bool probe(struct session *s, struct request *suspect)
 {
     static const struct statement statement = {0, "select 1 as " TAG};
-    struct request *request = new_request(s, &statement, NULL, 0, on_probed, s);
+    struct request *request = new_request(s, &statement, NULL, 0, NULL, on_probed, s);
     if (!request)
         return false;
     s->suspect = suspect;
@@ -575,7 +605,7 @@ static void on_greeted(void *data, const struct answer *a)
 static void greet(struct session *s)
 {
     struct stile_error err;
-    struct request *request = new_request(s, &s->route.greeting, NULL, 0, on_greeted, s);
+    struct request *request = new_request(s, &s->route.greeting, NULL, 0, NULL, on_greeted, s);
     s->base.state = GREETING;
     if (!request || PQsetnonblocking(s->conn, 1) != 0 || !PQenterPipelineMode(s->conn)) {
         free(request);

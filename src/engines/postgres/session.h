@@ -88,6 +88,17 @@ enum stile_status postgres_send(struct session *session, const struct statement 
                                 const char *const *values, int n, answer_fn *fn, void *data,
                                 struct stile_error *err);
 
+/* One of the values is not a text but so many bytes, as the server stores them: a bytea needs no
+ * hex. */
+struct sent_bytes {
+    int at;
+    size_t size;
+};
+enum stile_status postgres_send_bytes(struct session *session, const struct statement *statement,
+                                      const char *const *values, int n,
+                                      const struct sent_bytes *bytes, answer_fn *fn, void *data,
+                                      struct stile_error *err);
+
 /* For a session that has just come up: before all requests that were waiting for that. The answer
  * is about the session. */
 void postgres_send_first(struct session *session, const struct statement *statement, answer_fn *fn);
