@@ -221,18 +221,18 @@ begin
 end $$;
 
 -- Checks and remembers. The usual cases come first, each in one statement: the token is the highest
--- already, or it is larger and no other writer is in its way.
+-- already, or it is larger and no other writer is in its way. (What is null is left to guard_pass().)
 create or replace function stile.guard(
     resource text, token bigint, issuer text default '', strict boolean default false
 ) returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp as $$
 declare
-    v_line text;
+    v_noted text;
 begin
     perform from stile.guarded g
     where g.resource = guard.resource and case
         when g.token = guard.token and g.token > 0 and g.removed_at is null
-             and coalesce(guard.issuer, '') in ('', g.issuer) and guard.strict is not true
+             and guard.issuer in ('', g.issuer) and not guard.strict
         then pg_try_advisory_xact_lock_shared(hashtextextended(guard.resource, 7350)) end
     for share;
     if not found then
@@ -246,7 +246,7 @@ begin
         set token = guard.token, changed_at = clock_timestamp()
         where g.resource = guard.resource and case
             when g.token < guard.token and g.token > 0 and g.removed_at is null
-                 and coalesce(guard.issuer, '') in ('', g.issuer)
+                 and guard.issuer in ('', g.issuer)
             then pg_try_advisory_xact_lock(hashtextextended(guard.resource, 7350)) end;
         if not found then
             perform stile.guard_pass(guard.resource, guard.token, coalesce(guard.issuer, ''),
@@ -255,11 +255,12 @@ begin
     end if;
     -- For guard_required(): the transaction's number, and a line for each token and resource. A
     -- savepoint that is rolled back takes its lines with it.
-    v_line := E'\n' || guard.token || ' ' || guard.resource || E'\n';
-    v_line := set_config('stile.guarded', case
+    v_noted := set_config('stile.guarded', case
         when starts_with(current_setting('stile.guarded', true), pg_current_xact_id() || E'\n')
-        then replace(current_setting('stile.guarded', true), v_line, '')
-        else pg_current_xact_id()::text end || v_line, true);
+        then replace(current_setting('stile.guarded', true),
+                     E'\n' || guard.token || ' ' || guard.resource || E'\n', '')
+        else pg_current_xact_id()::text end
+        || E'\n' || guard.token || ' ' || guard.resource || E'\n', true);
 end $$;
 
 -- ---- looking and managing ----
