@@ -66,7 +66,7 @@ def setup_again_changes_nothing(t, server):
 def schema_before_this_one(t, server):
     """A schema of the version before: locks work, caps says that setup is due, and setup brings it up"""
     server.sql("delete from stile.version where version = 3; drop table stile.waiting cascade; "
-               "drop function stile.grant; comment on table stile.version is null")
+               "drop function stile.grant, stile.cell_write; comment on table stile.version is null")
     expect(token_of(t), 1)
     held = t.hold("x", "--ttl", "60s")
     waiting = t.start("run", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
@@ -76,8 +76,11 @@ def schema_before_this_one(t, server):
     expect(waiting.wait(), 0)
     assert "stile setup" in t.stile("caps").stdout
     expect(findings(t)["schema-version"], "warning")
+    expect(findings(t)["cells"], "note")
+    expect(t.stile("cell", "get", "x").returncode, 69)
     expect(t.stile("setup").returncode, 0)
-    assert "schema-version" not in findings(t)
+    assert not {"schema-version", "cells"} & set(findings(t))
+    expect(t.stile("cell", "get", "x").returncode, 1)
     expect(json.loads(t.stile("caps", "--json").stdout)["fifo"], True)
 
 

@@ -26,6 +26,7 @@ enum fact {
     FACT_ROOM,
     FACT_LOCKS,
     FACT_RECORDS,
+    FACT_CELLS,
     FACTS,
 };
 
@@ -143,6 +144,9 @@ static const struct doctor_rule rules[] = {
     {"records", STILE_NOTE, has_poor_schema, .column = FACT_RECORDS,
      .what = "the schema `stile` has no table of last holders: it is older than this library",
      .why = "`stile show` cannot name the last holder", .command = "stile setup URL"},
+    {"cells", STILE_NOTE, has_poor_schema, .column = FACT_CELLS,
+     .what = "the schema `stile` has no cells and guards: it is older than this library",
+     .why = "`stile cell` and `stile guard` are refused", .command = "stile setup URL"},
     {"unlogged", STILE_DANGER, has_poor_schema, .column = FACT_LOGGED,
      .what = "a table of the schema `stile` is unlogged",
      .why = "a crash of the server empties it, and tokens start again from 1",

@@ -121,13 +121,15 @@ const struct statement postgres_sql_queue_leave = {0, "select stile.unpark($1::b
 const struct statement postgres_sql_queue_wake = {
     0, "select stile.wake($1::bigint, $2::smallint) as " TAG};
 
+#define HAS_CELLS                                                                                  \
+    "exists (select from pg_proc p join pg_namespace n on n.oid = p.pronamespace "                 \
+    "where n.nspname = 'stile' and p.proname = 'cell_write')"
+
 /* GREETING_BACKEND ... */
 #define GREETED                                                                                    \
     "pg_backend_pid() as " TAG ", pg_is_in_recovery(), "                                           \
     "exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace "                \
-    "where n.nspname = 'stile' and c.relname = 'version'), "                                       \
-    "exists (select from pg_proc p join pg_namespace n on n.oid = p.pronamespace "                 \
-    "where n.nspname = 'stile' and p.proname = 'cell_write')"
+    "where n.nspname = 'stile' and c.relname = 'version'), " HAS_CELLS
 
 /* Overrides the defaults of the role or the database. client_connection_check_interval, which
  * not every platform has, ends the wait of a killed process. */
@@ -454,7 +456,7 @@ const struct statement postgres_sql_facts = {
        "pg_stat_activity where backend_type = 'client backend'), "
        "exists (select from " OURS " c where c.relname = 'waiting'), " ROOM
        ", (select count(*) from pg_locks), "
-       "exists (select from " OURS " c where c.relname = 'last_holder')"};
+       "exists (select from " OURS " c where c.relname = 'last_holder'), " HAS_CELLS};
 
 /* ---- ShedLock's table: its own statements for mode=table, with the same parameters ---- */
 
