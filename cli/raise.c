@@ -97,11 +97,15 @@ static bool await_answer(struct raise *raise, struct stile_client *client, struc
     return true;
 }
 
-static void raise_file(struct raise *raise, uint64_t token, const char *issuer)
+/* It blocks: a lock is not renewed meanwhile, so only a part of its lease is spent here. */
+static void raise_file(struct raise *raise, struct stile_lock *lock, uint64_t token,
+                       const char *issuer)
 {
-    raise->status = stile_file_raise(raise->place.path, token,
-                                     STILE_FILE_OPTIONS(.issuer = issuer, .wait_ms = FILE_WAIT_MS),
-                                     &raise->err);
+    int64_t part = stile_lock_remaining_ms(lock) / 4;
+    int64_t wait = part < 1 ? 1 : part < FILE_WAIT_MS ? part : FILE_WAIT_MS;
+    raise->status =
+        stile_file_raise(raise->place.path, token,
+                         STILE_FILE_OPTIONS(.issuer = issuer, .wait_ms = wait), &raise->err);
 }
 
 /* A lock that is lost has left its token behind in the guard: the next holder's is larger. */
@@ -125,7 +129,7 @@ int raise_guard(struct raise *raise, const struct options *options, struct stile
     stile_lock_token(lock, &token);
     stile_lock_issuer(lock, issuer, sizeof issuer);
     if (raise->place.client == NULL) {
-        raise_file(raise, token, issuer);
+        raise_file(raise, lock, token, issuer);
         stile_client_dispatch(client); /* what has happened meanwhile */
     } else {
         /* Not into raise->status: the answer may be there before the call returns. */
