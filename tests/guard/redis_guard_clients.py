@@ -194,7 +194,7 @@ def documented_rights():
 
 
 def rights(t, form):
-    """A user with the right to write accounts, and for the rest has what the documentation names."""
+    """A user that may write accounts, and otherwise has only what the documentation names."""
     with RedisServer() as server:
         load_all(server)
         own = ["~accounts", "+set", "+get", "~{accounts}:h", "+del", "+hdel"]
