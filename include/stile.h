@@ -89,7 +89,8 @@ template <typename T> inline const T *stile_address(const T &value)
     X(CORRUPT, "stored state is damaged")                                                          \
     X(MISUSE, "called in a way that cannot work")                                                  \
     X(NOMEM, "out of memory")                                                                      \
-    X(FOREIGN, "token of another issuer")
+    X(FOREIGN, "token of another issuer")                                                          \
+    X(MISMATCH, "key used with another fingerprint")
 
 enum stile_status {
 #define STILE_STATUS_ENUM(name, text) STILE_##name,
@@ -214,6 +215,9 @@ struct stile_caps {
     const char *instead;   /* an alternative that offers the missing features; NULL: none */
     bool history;          /* it keeps a record of each name's last holder for stile_show() */
     bool cells;            /* it stores cells, and guards for resources: cell.h, guard.h */
+    bool clock;            /* reading a cell returns the engine's time, the same for all clients */
+    bool keeps;            /* a cell can have an end: stile_cell_options.keep_ms */
+    bool paces;            /* it has cells, and a clock for stile_pace() */
 };
 
 STILE_API const struct stile_caps *stile_client_caps(struct stile_client *client);
@@ -329,6 +333,13 @@ STILE_API enum stile_status stile_lock_record_start(struct stile_lock *lock,
 STILE_API enum stile_status stile_lock_record_end(struct stile_lock *lock, int exit_code,
                                                   struct stile_error *err);
 
+/* Changes the value that other clients see (stile_lock_options.proclaim) of a lock that is held.
+ * LOST: it was no longer held, and nothing has changed. UNSUPPORTED: see stile_caps.proclaims.
+ * Make the next change when the last is answered: an engine may execute two in any order. The
+ * async form reports as stile_break_async() does. */
+STILE_API enum stile_status stile_lock_proclaim(struct stile_lock *lock, const char *value,
+                                                struct stile_error *err);
+
 /* The callback comes exactly once, never from inside the call itself. */
 STILE_API enum stile_status stile_lock_acquire_async(struct stile_lock *lock, int64_t wait_ms,
                                                      stile_done_fn *done, void *data);
@@ -431,6 +442,10 @@ STILE_API enum stile_status stile_break_async(struct stile_client *client, const
                                               uint64_t token, stile_query_done_fn *done, void *data,
                                               struct stile_error *err);
 
+STILE_API enum stile_status stile_lock_proclaim_async(struct stile_lock *lock, const char *value,
+                                                      stile_query_done_fn *done, void *data,
+                                                      struct stile_error *err);
+
 /* *watch, which may be NULL: its number, for stile_watch_cancel(). */
 STILE_API enum stile_status stile_watch_async(uint64_t *watch, struct stile_client *client,
                                               const char *name, int64_t wait_ms, stile_info_fn *fn,
@@ -515,8 +530,11 @@ STILE_API enum stile_status stile_url_redact(char *out, size_t out_size, const c
 
 #include "stile/cell.h"
 #include "stile/crdt.h"
+#include "stile/elect.h"
 #include "stile/file.h"
 #include "stile/guard.h"
 #include "stile/jobs.h"
+#include "stile/once.h"
+#include "stile/pace.h"
 
 #endif

@@ -7,10 +7,17 @@
  *  C2. A write with a token passes the cell's guard in the same step (guard.h). Once the guard has
  *      seen a token, a write without one is refused as STALE: it counts as token 0.
  *  C3. A write that was sent and not answered is UNCERTAIN: it may have happened, or happen a
- * moment later. Read the cell before you write it again. With if_version a repetition is harmless:
- * it ends in CONFLICT if the first one happened. C4. A refused write (STALE, FOREIGN, CONFLICT)
- * changes nothing, the guard included. C5. A removed cell leaves its version and its highest token
- * behind.
+ *      moment later. Read the cell before you write it again. With if_version a repetition is
+ *      harmless: it ends in CONFLICT if the first one happened.
+ *  C4. A refused write (STALE, FOREIGN, CONFLICT) changes nothing, the guard included.
+ *  C5. A removed cell leaves its version and its highest token behind.
+ *  C6. A cell that was put with keep_ms is dropped that long after the put, never earlier, with
+ *      its version and its guard: nothing of it stays. From then on it is as if it had never
+ *      been. A write with the version it had is a CONFLICT, and any token passes. The last put
+ *      counts: one without keep_ms makes the cell permanent. Reads, a raise and a removal change
+ *      nothing about its end. C1 holds beyond the end for keys that are always put with keep_ms;
+ *      of others, versions from before the first put with keep_ms can come back after it. Which
+ *      clock counts depends on the engine: docs/guarantees.md.
  *
  * Keys follow the rules of lock names, in a namespace of their own. Values are any bytes.
  */
@@ -24,7 +31,8 @@
 extern "C" {
 #endif
 
-#define STILE_CELL_MAX (64 * 1024) /* bytes of a value */
+#define STILE_CELL_MAX      (64 * 1024)                               /* bytes of a value */
+#define STILE_CELL_KEEP_MAX (INT64_C(10) * 365 * 24 * 60 * 60 * 1000) /* of keep_ms */
 
 struct stile_cell {
     const char *key;
@@ -34,6 +42,8 @@ struct stile_cell {
     uint64_t token;     /* the highest that its guard has seen; 0: none */
     const char *issuer; /* of the token; "": not known */
     void *memory;       /* used by the library */
+    int64_t time_us;    /* get, update: the engine's clock when it was read, in microseconds since
+                         * 1970; 0: not known (stile_caps.clock) */
 };
 
 /* Zero means default everywhere. */
@@ -47,6 +57,8 @@ struct stile_cell_options {
     uint64_t *highest;          /* may be NULL: set to the highest token seen if the status is OK,
                                  * STALE or FOREIGN */
     unsigned tries;             /* update: at most so often (20) */
+    int64_t keep_ms;            /* put, update: the engine drops the cell this long after the write,
+                                 * unless it is put again (C6); 0: never. Ten years at most */
 };
 
 static inline struct stile_cell_options stile_cell_options_init(void)
@@ -96,7 +108,8 @@ STILE_API enum stile_status stile_cell_update(uint64_t *version, struct stile_cl
 /* Return non-zero to stop. */
 typedef int stile_cell_fn(const struct stile_cell *cell, void *data);
 
-/* The cells there are, in byte order of their keys, without values; prefix NULL: all. */
+/* The cells there are, in byte order of their keys, without values; prefix NULL: all. CORRUPT: the
+ * error names a damaged cell, and fn was called for those that could be read. */
 STILE_API enum stile_status stile_cell_list(struct stile_client *client, const char *prefix,
                                             stile_cell_fn *fn, void *data, struct stile_error *err);
 
@@ -115,8 +128,9 @@ STILE_API enum stile_status stile_cell_watch(struct stile_client *client, const 
  * err is NULL if the status is OK. What is given is copied, but options->highest is not used.
  *
  * cell: as it was read (get), as it is now (put, remove), or what refused the write (STALE,
- * FOREIGN, CONFLICT), without its value; NULL if that is not known. It lasts until the callback
- * returns. Closing the client ends what the engine does not answer in some seconds with UNCERTAIN.
+ * FOREIGN, CONFLICT), without its value, and on etcd without its size; NULL if that is not known.
+ * It lasts until the callback returns. Closing the client ends what the engine does not answer in
+ * some seconds with UNCERTAIN.
  */
 STILE_API enum stile_status stile_cell_get_async(struct stile_client *client, const char *key,
                                                  stile_cell_done_fn *done, void *data);

@@ -72,6 +72,10 @@ static struct cell_call *call_of(struct cell_request *request)
 void cell_call_cell(struct cell_request *request, const struct stile_cell *cell)
 {
     struct cell_call *call = call_of(request);
+    if (cell->token > STILE_TOKEN_MAX) { /* no guard has accepted it: something else wrote it */
+        call->strange = true;
+        return;
+    }
     char *memory = make_room(call) ? malloc(packed_size(cell)) : NULL;
     if (!memory) {
         call->out_of_memory = true;
@@ -98,6 +102,8 @@ void cell_call_done(struct cell_request *request, const struct stile_error *err)
     error_copy(&call->error, err);
     if (!call->error.status && call->out_of_memory && read)
         error_set(&call->error, STILE_NOMEM, 0, "out of memory");
+    if (!call->error.status && call->strange && read)
+        error_set(&call->error, STILE_CORRUPT, 0, "what is stored has no token that could be one");
     call->answered(call);
 }
 
@@ -109,7 +115,8 @@ void cell_call_start(struct cell_call *call, struct stile_client *client)
     call->client = client;
     call->cell.engine = engine;
     call->error = (struct stile_error){0};
-    call->out_of_memory = false;
+    call->out_of_memory = call->strange = false;
+    call->cell.ends_ns = 0;
     memset(call->cell.state, 0, sizeof call->cell.state);
     call->next = client->cell_calls;
     call->link = &client->cell_calls;

@@ -15,6 +15,7 @@ struct cell_call {
     size_t n, room;
     struct stile_error error; /* status OK unless it failed */
     bool out_of_memory;
+    bool strange; /* a cell had a number in the place of its token that is none */
 
     /* With the mutex, once the engine has answered. */
     void (*answered)(struct cell_call *call);

@@ -181,6 +181,8 @@ static void look_later(struct cell_watch *watch, bool failed)
         look_in(watch, loop_backoff(loop, DOWN_FIRST_NS, DOWN_MAX_NS, watch->failures++));
     else if (!engine_of(watch)->watch)
         look_in(watch, watch->pause_ns);
+    else if (watch->call.cell.ends_ns)
+        look_in(watch, watch->call.cell.ends_ns);
 }
 
 static bool may_pass(const struct cell_watch *watch, enum stile_status status)
@@ -440,16 +442,21 @@ enum stile_status stile_cell_watch_async(uint64_t *number, struct stile_client *
     return watch ? STILE_OK : STILE_NOMEM;
 }
 
-enum stile_status stile_cell_watch_cancel(struct stile_client *client, uint64_t number)
+void cell_watch_cancel(struct stile_client *client, uint64_t number)
 {
-    enum stile_status status = client_enter(client, NULL);
-    if (status)
-        return status;
     struct cell_watch *at = client->cell_watches;
     while (at && at->number != number)
         at = at->next;
     if (at)
         cancel(at);
+}
+
+enum stile_status stile_cell_watch_cancel(struct stile_client *client, uint64_t number)
+{
+    enum stile_status status = client_enter(client, NULL);
+    if (status)
+        return status;
+    cell_watch_cancel(client, number);
     client_leave(client);
     return STILE_OK;
 }

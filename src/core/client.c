@@ -18,8 +18,9 @@
 
 /* A page that the kernel wipes in every child, even one made by a bare clone(2), which runs no
  * fork handler. A mapping, because getpid() is a syscall and this is read on every call. */
-static _Atomic(uint64_t) *epoch_page;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+typedef _Atomic(uint64_t) fork_page;
+static fork_page *_Atomic epoch_page;
+static pthread_mutex_t set_up_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t registry_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t registry_free = PTHREAD_COND_INITIALIZER;
 static struct stile_client *registry;
@@ -90,6 +91,19 @@ static void set_up(void)
     epoch_page = page;
 }
 
+/* A lack of memory is temporary: the next one to ask tries again. */
+static fork_page *the_page(void)
+{
+    fork_page *page = atomic_load_explicit(&epoch_page, memory_order_acquire);
+    if (page)
+        return page;
+    pthread_mutex_lock(&set_up_mutex);
+    if (!atomic_load_explicit(&epoch_page, memory_order_relaxed))
+        set_up();
+    pthread_mutex_unlock(&set_up_mutex);
+    return atomic_load_explicit(&epoch_page, memory_order_acquire);
+}
+
 /* Time alone could repeat between two children made at once; the pid differs. */
 static uint64_t fresh_epoch(void)
 {
@@ -101,13 +115,13 @@ static uint64_t fresh_epoch(void)
 
 uint64_t fork_epoch(void)
 {
-    pthread_once(&once, set_up);
-    if (!epoch_page)
+    fork_page *page = the_page();
+    if (!page)
         return 0;
-    uint64_t epoch = atomic_load_explicit(epoch_page, memory_order_relaxed);
+    uint64_t epoch = atomic_load_explicit(page, memory_order_relaxed);
     if (epoch == 0) {
         uint64_t fresh = fresh_epoch();
-        epoch = atomic_compare_exchange_strong(epoch_page, &epoch, fresh) ? fresh : epoch;
+        epoch = atomic_compare_exchange_strong(page, &epoch, fresh) ? fresh : epoch;
     }
     return epoch;
 }
@@ -158,6 +172,7 @@ void client_opened(struct engine *engine, const struct stile_error *err)
     client->phase = err ? CLIENT_FAILED : CLIENT_OPEN;
     engine->caps.jobs = engine->class->jobs != NULL;
     engine->caps.detached = engine->class->detached != NULL;
+    engine->caps.paces &= engine->caps.cells;
     engine->label = NULL; /* its memory is the caller's */
     if (!err)
         CLIENT_LOG(client, STILE_LOG_INFO, "opened %s", engine->caps.engine);

@@ -45,11 +45,14 @@ struct stile_client {
     struct admission admission;
     struct leases leases;
     struct callbacks callbacks;
-    struct stile_lock *locks;        /* all of them, freed ones included while they are needed */
-    struct job_call *job_calls;      /* those that are not answered */
-    struct cell_call *cell_calls;    /* those that are not answered */
-    struct cell_watch *cell_watches; /* async: those whose callback has not come */
-    struct inspection *inspections;  /* async: those whose callback has not come */
+    struct stile_lock *locks;         /* all of them, freed ones included while they are needed */
+    struct job_call *job_calls;       /* those that are not answered */
+    struct cell_call *cell_calls;     /* those that are not answered */
+    struct cell_watch *cell_watches;  /* async: those whose callback has not come */
+    struct cancellable *cancellables; /* async: those whose callback has not come */
+    uint64_t pace_trip_ns, pace_answer_ns;      /* how long the last reservation of a start took: to
+                                                 * read the engine's clock, and in all; 0: none */
+    struct inspection *inspections;             /* async: those whose callback has not come */
     struct record_write *records, *last_record; /* not answered; the first is under way */
     uint64_t last_watch;                        /* the number of the latest */
     struct stile_lock *freed_locks[FREED_KEPT];

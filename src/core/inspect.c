@@ -219,8 +219,8 @@ enum stile_status inspection_leave(struct inspection *inspection, struct stile_e
     return status;
 }
 
-static enum stile_status run(struct inspection *inspection, question_slot *slot, stile_info_fn *fn,
-                             void *data, struct stile_error *err)
+enum stile_status inspection_run(struct inspection *inspection, question_slot *slot,
+                                 stile_info_fn *fn, void *data, struct stile_error *err)
 {
     question_ask(&inspection->q, slot);
     drive_until(inspection->client, &inspection->q.follower);
@@ -344,7 +344,7 @@ enum stile_status stile_list(struct stile_client *client, const char *prefix, st
     if (status)
         return status;
     inspection_init(&inspection, &listing, client, prefix);
-    return run(&inspection, client->engine->class->list, fn, data, err);
+    return inspection_run(&inspection, client->engine->class->list, fn, data, err);
 }
 
 static enum stile_status no_callback(const char *doing, struct stile_error *err)
@@ -387,7 +387,7 @@ enum stile_status stile_show(struct stile_client *client, const char *name, stil
     if (status)
         return error_wrap(err, status, "showing a lock");
     inspection_init(&inspection, &showing, client, name);
-    return run(&inspection, client->engine->class->show, fn, data, err);
+    return inspection_run(&inspection, client->engine->class->show, fn, data, err);
 }
 
 enum stile_status stile_show_async(struct stile_client *client, const char *name, stile_info_fn *fn,
@@ -410,7 +410,7 @@ enum stile_status stile_break(struct stile_client *client, const char *name, uin
         return error_wrap(err, status, "breaking a lock");
     inspection_init(&inspection, &breaking, client, name);
     inspection.q.query.token = token;
-    return run(&inspection, client->engine->class->break_, NULL, NULL, err);
+    return inspection_run(&inspection, client->engine->class->break_, NULL, NULL, err);
 }
 
 enum stile_status stile_break_async(struct stile_client *client, const char *name, uint64_t token,

@@ -66,6 +66,9 @@ void inspection_cancel(struct inspection *inspection);
 /* What was kept is no longer wanted. */
 void inspection_drop(struct inspection *inspection);
 
+/* Blocking calls: asks, hands out the answer, and leaves the client. */
+enum stile_status inspection_run(struct inspection *inspection, question_slot *slot,
+                                 stile_info_fn *fn, void *data, struct stile_error *err);
 /* Blocking calls: hands out what was kept, without the mutex. */
 void inspection_hand_out(struct inspection *inspection, stile_info_fn *fn, void *data);
 /* Blocking calls: the outcome, and leaves the client. */
@@ -74,6 +77,9 @@ enum stile_status inspection_leave(struct inspection *inspection, struct stile_e
 /* Checks the name and enters. */
 enum stile_status inspection_enter(struct stile_client *client, const char *name,
                                    struct stile_error *err);
+
+/* With the mutex: as stile_watch_cancel(). In watch.c. */
+void watch_cancel(struct stile_client *client, uint64_t number);
 
 /* Closing: ends all async calls with CANCELLED. */
 void inspect_cancel_all(struct stile_client *client);

@@ -10,6 +10,7 @@
 
 #include "base/container.h"
 #include "core/record.h"
+#include "stile/guard.h"
 
 /* A withdrawal or release has a deadline of its own, never the caller's expired one. */
 #define RELEASE_PATIENCE_NS (3 * NS_PER_SEC)
@@ -125,6 +126,8 @@ static void leave_admission(struct stile_lock *lock)
 void lock_destroy(struct stile_lock *lock)
 {
     struct stile_client *client = lock->client;
+    if (lock->gone)
+        lock->gone(lock->gone_data);
     if (lock->all_before)
         lock->all_before->all_next = lock->all_next;
     else
@@ -139,6 +142,7 @@ void lock_destroy(struct stile_lock *lock)
     if (lock->lost_fd >= 0)
         close(lock->lost_fd);
     free(lock->reason);
+    free(lock->proclaim);
     lock->magic = LOCK_DEAD;
     /* Not freed at once: a second free of the same handle still finds LOCK_DEAD. */
     struct stile_lock **oldest = &client->freed_locks[client->next_freed++ % FREED_KEPT];
@@ -854,6 +858,23 @@ static struct stile_lock *lock_of(struct claim *claim)
     return claim->core;
 }
 
+static void refuse_grant(struct stile_lock *lock, enum stile_status status, const char *why)
+{
+    struct stile_error err;
+    error_set(&err, status, 0, "%s", why);
+    lock_set_reason(lock, &err);
+    LOCK_LOG(lock, STILE_LOG_WARNING, "%s", why);
+    withdraw(lock, status);
+    (void)leave_dropped(lock);
+}
+
+/* What no guard could compare. A server may send anything, or another program may have stored it.
+ */
+static bool is_token(const struct stile_lock *lock, uint64_t token)
+{
+    return !lock->client->engine->caps.token || (token > 0 && token <= STILE_TOKEN_MAX);
+}
+
 void lock_granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_t ttl_ns)
 {
     struct stile_lock *lock = lock_of(claim);
@@ -862,12 +883,11 @@ void lock_granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_
     leave_admission(lock);
     /* The answer took so long that the lease is all but over: never call that held. */
     if (ttl_ns && lock_now(lock) >= lease_deadline(sent_ns, ttl_ns)) {
-        struct stile_error late;
-        error_set(&late, STILE_UNREACHABLE, 0, "granted, but the answer came after the deadline");
-        lock_set_reason(lock, &late);
-        LOCK_LOG(lock, STILE_LOG_WARNING, "%s", late.message);
-        withdraw(lock, STILE_UNREACHABLE);
-        (void)leave_dropped(lock);
+        refuse_grant(lock, STILE_UNREACHABLE, "granted, but the answer came after the deadline");
+        return;
+    }
+    if (!is_token(lock, token)) {
+        refuse_grant(lock, STILE_CORRUPT, "granted with a number that is no token");
         return;
     }
     if (lock->state == RESUMING)

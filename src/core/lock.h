@@ -101,6 +101,10 @@ struct stile_lock {
     bool in_leases;
     struct stile_lock *lease_next, *lease_before;
 
+    void (*gone)(void *data); /* a recipe's, or NULL: the handle is about to be freed */
+    void *gone_data;
+
+    char *proclaim; /* what claim->proclaim points to since it was changed; owned, or NULL */
     int64_t record_from_ms;      /* Unix time of stile_lock_record_start(); 0: not called */
     struct record_write *record; /* what the engine has not answered, or NULL */
 
@@ -122,6 +126,10 @@ void lock_discard(struct stile_lock *lock); /* release what is left, then free *
 /* Ends the caller's wait for a release: the claim is cleared away when the engine answers, and the
  * name's queue waits until then. */
 void lock_give_up(struct stile_lock *lock);
+
+/* What its next claim proclaims; NULL: nothing. */
+enum stile_status lock_set_proclaim(struct stile_lock *lock, const char *value,
+                                    struct stile_error *err);
 
 /* Lost, and neither released nor acquired since. */
 bool lock_is_lost(const struct stile_lock *lock);

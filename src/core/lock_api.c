@@ -10,6 +10,7 @@
 #include "base/name.h"
 #include "base/options.h"
 #include "base/text.h"
+#include "core/inspect.h"
 #include "core/lock.h"
 #include "core/record.h"
 
@@ -37,6 +38,17 @@ static enum stile_status check_mode(const struct stile_lock_options *o,
     return STILE_OK;
 }
 
+static enum stile_status check_proclaim(const char *value, const struct stile_caps *caps,
+                                        struct stile_error *err)
+{
+    if (!caps->proclaims)
+        return error_set(err, STILE_UNSUPPORTED, 0, "%s can't proclaim a value", caps->engine);
+    if (strlen(value) > STILE_PROCLAIM_MAX)
+        return error_set(err, STILE_MISUSE, 0, "what is proclaimed has more than %d bytes",
+                         STILE_PROCLAIM_MAX);
+    return STILE_OK;
+}
+
 static enum stile_status check_options(const struct stile_lock_options *o,
                                        const struct stile_caps *caps, struct stile_error *err)
 {
@@ -46,12 +58,8 @@ static enum stile_status check_options(const struct stile_lock_options *o,
         return has_no(caps, "lock-delay", err);
     if (o->owner && !caps->detached)
         return has_no(caps, "owner values", err);
-    if (o->proclaim && !caps->proclaims)
-        return error_set(err, STILE_UNSUPPORTED, 0, "%s can't proclaim a value", caps->engine);
-    if (o->proclaim && strlen(o->proclaim) > STILE_PROCLAIM_MAX)
-        return error_set(err, STILE_MISUSE, 0, "what is proclaimed has more than %d bytes",
-                         STILE_PROCLAIM_MAX);
-    return check_mode(o, caps, err);
+    enum stile_status status = o->proclaim ? check_proclaim(o->proclaim, caps, err) : STILE_OK;
+    return status ? status : check_mode(o, caps, err);
 }
 
 /* One allocation: the lock, its claim, the engine's part, the name, the owner and the proclaimed
@@ -325,6 +333,79 @@ enum stile_status stile_lock_detach(struct stile_lock *lock, struct stile_error 
     if (!status)
         lock_detach(lock);
     return leave(lock, "detaching", status, err);
+}
+
+/* ---- its public value ---- */
+
+static const struct inspection_class proclaiming = {.doing = "proclaiming"};
+
+enum stile_status lock_set_proclaim(struct stile_lock *lock, const char *value,
+                                    struct stile_error *err)
+{
+    char *copy = value ? strdup(value) : NULL;
+    if (value && !copy)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    free(lock->proclaim);
+    lock->proclaim = copy;
+    lock->claim->proclaim = copy;
+    return STILE_OK;
+}
+
+/* Only a holder can: the value of a waiting claim was sent with it. */
+static enum stile_status prepare_proclaim(struct stile_lock *lock, const char *value,
+                                          struct stile_error *err)
+{
+    if (!value)
+        return error_set(err, STILE_MISUSE, 0, "no value given");
+    enum stile_status status = check_proclaim(value, &lock->client->engine->caps, err);
+    if (status)
+        return status;
+    if (lock->state == HELD && !lease_is_valid(lock))
+        lock_lost_at_deadline(lock);
+    if (lock_is_lost(lock))
+        return error_set(err, STILE_LOST, 0, "it is lost");
+    if (lock->state != HELD)
+        return error_set(err, STILE_MISUSE, 0, "it isn't held");
+    return lock_set_proclaim(lock, value, err);
+}
+
+/* The engine reads the claim inside the call only: the handle may be freed meanwhile. */
+enum stile_status stile_lock_proclaim(struct stile_lock *lock, const char *value,
+                                      struct stile_error *err)
+{
+    char name[STILE_NAME_MAX + 1];
+    struct inspection inspection;
+    enum stile_status status = enter(lock, err);
+    if (status)
+        return fail(lock, "proclaiming", status, err);
+    status = prepare_proclaim(lock, value, err);
+    if (status)
+        return leave(lock, "proclaiming", status, err);
+    struct stile_client *client = lock->client;
+    inspection_init(&inspection, &proclaiming, client, strcpy(name, lock->claim->name));
+    inspection.q.query.claim = lock->claim;
+    return inspection_run(&inspection, client->engine->class->proclaims->proclaim, NULL, NULL, err);
+}
+
+enum stile_status stile_lock_proclaim_async(struct stile_lock *lock, const char *value,
+                                            stile_query_done_fn *done, void *data,
+                                            struct stile_error *err)
+{
+    struct inspection *inspection = NULL;
+    enum stile_status status = enter(lock, err);
+    if (status)
+        return fail(lock, "proclaiming", status, err);
+    status = done ? prepare_proclaim(lock, value, err)
+                  : error_set(err, STILE_MISUSE, 0, "no callback given");
+    if (!status && !(inspection = inspection_new(sizeof *inspection, &proclaiming, lock->client,
+                                                 lock->claim->name)))
+        status = error_set(err, STILE_NOMEM, 0, "out of memory");
+    if (!status) {
+        inspection_defer(inspection, NULL, done, data);
+        inspection->q.query.claim = lock->claim;
+        question_ask(&inspection->q, lock->client->engine->class->proclaims->proclaim);
+    }
+    return leave(lock, "proclaiming", status, err);
 }
 
 /* ---- its record ---- */

@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "base/self.h"
 #include "base/url.h"
+#include "core/cancellable.h"
 #include "core/cell_call.h"
 #include "core/cell_watch.h"
 #include "core/events.h"
@@ -34,7 +35,8 @@ static struct stile_client *client_alloc(struct loop *loop, const struct engine_
     if (!client)
         return NULL;
     client->engine = calloc(1, class->engine_size);
-    if (!client->engine || name_queues_init(&client->name_queues) ||
+    client->epoch = fork_epoch();
+    if (!client->engine || !client->epoch || name_queues_init(&client->name_queues) ||
         loop_reserve(loop, CLIENT_TIMERS)) {
         name_queues_fini(&client->name_queues);
         free(client->engine);
@@ -44,7 +46,6 @@ static struct stile_client *client_alloc(struct loop *loop, const struct engine_
     *client->engine =
         (struct engine){.class = class, .events = &core_events, .loop = loop, .core = client};
     client->loop = loop;
-    client->epoch = fork_epoch();
     client->callbacks.end = &client->callbacks.first;
     client->admission.admit.fn = lock_send_admitted;
     client->leases.tick.fn = lock_lease_tick;
@@ -343,6 +344,7 @@ static void release_all(struct stile_client *client)
     inspect_cancel_all(client);
     job_call_cancel_all(client);
     cell_watch_cancel_all(client);
+    cancellable_cancel_all(client);
     while (anything_to_wait_for(client) &&
            loop_now(client->loop) < (until = patience_ends(client, start)))
         step_until(client, &patience, until);

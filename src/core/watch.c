@@ -323,16 +323,21 @@ enum stile_status stile_watch_async(uint64_t *number, struct stile_client *clien
     return watch ? STILE_OK : error_set(err, STILE_NOMEM, 0, "watching a lock: out of memory");
 }
 
-enum stile_status stile_watch_cancel(struct stile_client *client, uint64_t number)
+void watch_cancel(struct stile_client *client, uint64_t number)
 {
-    enum stile_status status = client_enter(client, NULL);
-    if (status)
-        return status;
     struct inspection *at = client->inspections;
     while (at && (!number || at->number != number))
         at = at->next;
     if (at)
         inspection_cancel(at);
+}
+
+enum stile_status stile_watch_cancel(struct stile_client *client, uint64_t number)
+{
+    enum stile_status status = client_enter(client, NULL);
+    if (status)
+        return status;
+    watch_cancel(client, number);
     client_leave(client);
     return STILE_OK;
 }

@@ -68,15 +68,17 @@ struct claim {
 
 #define RECORD_MAX 1023 /* bytes of a record */
 
-/* One query: list, show, break, examine, adopt, resize, record; or a subscription to changes of a
- * name. */
+/* One query: list, show, break, examine, adopt, resize, record, proclaim; or a subscription to
+ * changes of a name. */
 struct query {
     struct engine *engine;
     const char *name; /* list: the prefix, may be "" */
     size_t name_len;
-    uint64_t token;     /* break: only this grant; 0: any holder. record: its order */
-    const char *record; /* record: one line of text, NUL-terminated, RECORD_MAX bytes at most */
-    void *core;         /* core's */
+    uint64_t token;      /* break: only this grant; 0: any holder. record: its order */
+    const char *record;  /* record: one line of text, NUL-terminated, RECORD_MAX bytes at most */
+    struct claim *claim; /* proclaim: may be gone when the call has returned */
+    void *core;          /* core's */
+    unsigned looks;      /* the engine's: how often it has looked in vain */
     void *state; /* the engine's, NULL at the start; freed by the engine before the query ends */
 };
 
@@ -133,14 +135,41 @@ struct job_request {
 /* One request to the cells of an engine. Its strings stay valid until cell_done(). */
 enum cell_verb {
     CELL_GET,    /* key; reports the cell() with its value */
-    CELL_PUT,    /* key, value, if_version, token, issuer, strict */
+    CELL_PUT,    /* key, value, if_version, token, issuer, strict, keep_ns */
     CELL_REMOVE, /* key, if_version, token, issuer, strict */
     CELL_RAISE,  /* key, token (never 0), issuer, strict: the guard alone, whether or not there is a
                   * cell */
     CELL_RESET,  /* key, token, issuer: the guard has seen exactly this from now on */
     CELL_LIST,   /* key: the prefix, may be ""; reports each cell() there is, in byte order, without
                   * its value but with its size. No tombstones, no bare guards */
+    CELL_PACE,   /* key, a name of a namespace of its own; pace, which it fills. Only if
+                  * engine_cells.paces; reports no cell() */
     CELL_VERBS,
+};
+
+/* A start that a caller of stile_pace() asks for, in microseconds of the server's clock. The rules
+ * are those of recipes/pace_rule.c. */
+enum pace_outcome {
+    PACE_RESERVED,    /* from start_us to end_us */
+    PACE_FAR,         /* it would be at start_us, and nothing was reserved */
+    PACE_OTHER_TERMS, /* its terms are `used`, until start_us at least */
+};
+
+struct pace_terms {
+    uint32_t count, burst;
+    int64_t per_us;
+};
+
+struct pace_request {
+    struct pace_terms terms;
+    int64_t tolerance_us; /* how long after its start a reservation ends; */
+    int64_t answer_us;    /* but no earlier than this from now, so that the answer can arrive */
+    int64_t wait_us;      /* reserve nothing that is further away */
+
+    /* filled by the engine */
+    enum pace_outcome outcome;
+    int64_t now_us, start_us, end_us;
+    struct pace_terms used;
 };
 
 /* Writes (put, remove) and raise are judged by guard_judge() (base/guard.h) first and by if_version
@@ -148,7 +177,11 @@ enum cell_verb {
  * What passes with a token stores the token and guard_issuer() in the same step.
  *
  * Versions grow with each put of a key, and none comes back: a removal leaves a tombstone with the
- * version (unless versions are the server's own, of all keys) and with what the guard has seen. */
+ * version (unless versions are the server's own, of all keys) and with what the guard has seen.
+ *
+ * A cell put with keep_ns ends that long after its last put, or later, and leaves nothing, no
+ * tombstone either: from then on no request finds it, and what remains of it in the server goes in
+ * bounded steps. */
 struct cell_request {
     struct engine *engine;
     enum cell_verb verb;
@@ -161,6 +194,14 @@ struct cell_request {
     uint64_t token;     /* 0: none */
     const char *issuer; /* NUL-terminated; "": not given */
     bool strict;
+    uint64_t keep_ns; /* put, if its class keeps: how long it is kept after this; 0: for ever */
+    bool clock;       /* get: with the server's time, even if that costs a write */
+    struct pace_request *pace;
+
+    /* filled by the engine */
+    uint64_t ends_ns; /* get: until the cell ends, if that is not reported by changed(); 0: it does
+                       * not, or it is reported */
+
     uint64_t state[4]; /* the engine's, zero at the start */
     void *core;        /* core's */
 };
@@ -241,7 +282,9 @@ struct engine_events {
 
     /* The results of a cell request, before cell_done(). Core copies them. Each verb but list
      * reports one: the cell as it is after the request, or, if it was refused, the one that refused
-     * it; with version 0 if there is none. A NULL issuer counts as "". */
+     * it; with version 0 if there is none. A NULL issuer counts as "". If caps.clock, or
+     * if request->clock and caps.paces, that of a get carries the time of the server's clock,
+     * asked for in the same round trip. */
     void (*cell)(struct cell_request *request, const struct stile_cell *cell);
 
     /* STALE, FOREIGN, CONFLICT: it was refused, and changed nothing; core writes the message.
@@ -297,6 +340,12 @@ struct engine_cells {
      * what a token survives. */
     void (*run)(struct engine *engine, struct cell_request *request);
 
+    bool paces; /* CELL_PACE is one round trip; if unset, it is made of CELL_GET and CELL_PUT */
+
+    /* The unit of the server's clock, in microseconds, to which the time of a get is rounded up.
+     * Less than that is 0. */
+    uint32_t clock_unit_us;
+
     /* May, else NULL both, and core reads a watched cell several times a second: as the slots of
      * struct engine_push, for the cell query->name and its guard. */
     void (*watch)(struct engine *engine, struct query *query);
@@ -341,6 +390,14 @@ struct engine_history {
      * days or to make room for others. A million names must not fill the server for ever. Ends in
      * done(). */
     void (*record)(struct engine *engine, struct query *query);
+};
+
+/* Claims that carry a value for all clients to see: caps.proclaims. */
+struct engine_proclaims {
+    /* Must make claim->proclaim of the granted query->claim its public value, in one step with the
+     * comparison that the claim still exists, and change nothing otherwise. Ends in done(): LOST if
+     * the claim is gone, UNCERTAIN if the request was sent and its outcome is not known. */
+    void (*proclaim)(struct engine *engine, struct query *query);
 };
 
 /* ---- the class ---- */
@@ -402,8 +459,8 @@ struct engine_class {
     void (*show)(struct engine *engine, struct query *query);
     void (*break_)(struct engine *engine, struct query *query); /* the holder is sent lost() */
 
-    /* Must end one of these three, or a record(), that is under way, without done(). What was sent
-     * may still be executed. NULL: they all end inside their calls. */
+    /* Must end one of these three, a record() or a proclaim() that is under way, without done().
+     * What was sent may still be executed. NULL: they all end inside their calls. */
     void (*cancel)(struct engine *engine, struct query *query);
 
     /* Optional parts, NULL where the engine lacks them. */
@@ -413,6 +470,7 @@ struct engine_class {
     const struct engine_jobs *jobs;
     const struct engine_admin *admin;
     const struct engine_history *history;
+    const struct engine_proclaims *proclaims;
 };
 
 #endif

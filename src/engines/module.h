@@ -13,7 +13,7 @@
 #include "engines/engine.h"
 
 /* Grows with every change of engine.h, loop.h, url.h and error.h within a version. */
-#define ENGINE_ABI 17
+#define ENGINE_ABI 18
 
 struct engine_module {
     uint32_t abi;
