@@ -114,10 +114,16 @@ void link_queue_forget(struct link_queue *queue, const void *data)
             r->wanted = false;
 }
 
-static void queue_clear(const struct link *l, struct link_queue *queue)
+static void end_request(struct link *l, struct link_request *r)
+{
+    link_index_remove(&l->index, r);
+    l->class->free_request(r);
+}
+
+static void queue_clear(struct link *l, struct link_queue *queue)
 {
     for (struct link_request *r; (r = link_queue_pop(queue));)
-        l->class->free_request(r);
+        end_request(l, r);
 }
 
 /* ---- states and callbacks ---- */
@@ -160,6 +166,7 @@ static void report(struct link *l, struct link_request *r, const struct stile_er
 
 static void finish(struct link *l, struct link_request *r, const struct stile_error *err)
 {
+    link_index_remove(&l->index, r);
     report(l, r, err);
     l->class->free_request(r);
 }
@@ -200,6 +207,7 @@ static void send_now(struct link *l, struct link_request *r)
 
 void link_send(struct link *l, struct link_request *r)
 {
+    link_index_add(&l->index, r);
     send_now(l, r);
     watch_time(l);
 }
@@ -230,6 +238,7 @@ void link_submit(struct link *l, struct link_request *r, void *data)
 
 void link_resubmit(struct link *l, struct link_request *r)
 {
+    link_index_add(&l->index, r);
     link_queue_push(&l->waiting, r);
     send_waiting(l);
     if (l->state == LINK_PAUSED && !l->break_task.queued)
@@ -239,6 +248,7 @@ void link_resubmit(struct link *l, struct link_request *r)
 
 void link_repeat(struct link *l, struct link_request *r)
 {
+    link_index_add(&l->index, r);
     link_queue_push(&l->again, r);
 }
 
@@ -268,6 +278,7 @@ void link_take(struct link *l, struct link_request *r)
     if (l->first_on_time == r)
         l->first_on_time = r->next;
     queue_remove(&l->sent, r);
+    link_index_remove(&l->index, r);
 }
 
 void link_go_on(struct link *l)
@@ -284,20 +295,19 @@ void link_go_on(struct link *l)
 
 void link_forget(struct link *l, const void *data)
 {
-    link_queue_forget(&l->sent, data);
-    link_queue_forget(&l->again, data);
-    link_queue_forget(&l->waiting, data);
-    link_queue_forget(&l->ended, data);
+    for (struct link_request *r = link_index_first(&l->index, data); r; r = link_index_next(r))
+        r->wanted = false;
 }
 
 bool link_cancel(struct link *l, const void *data)
 {
     size_t before = l->waiting.n;
-    for (struct link_request *r = l->waiting.first, *next; r; r = next) {
+    for (struct link_request *r = l->waiting.first, *next; r && link_index_first(&l->index, data);
+         r = next) {
         next = r->next;
         if (r->data == data) {
             queue_remove(&l->waiting, r);
-            l->class->free_request(r);
+            end_request(l, r);
         }
     }
     link_forget(l, data);
@@ -387,7 +397,8 @@ static void end_overdue(struct link *l, uint64_t now_ns)
             report(l, r, &err); /* its reply is dropped when it comes */
         } else {
             link_take(l, r);
-            finish(l, r, &err);
+            report(l, r, &err);
+            l->class->free_request(r);
         }
     }
     if (late && !l->freed && l->class->late)
@@ -661,6 +672,7 @@ void link_free(struct link *l)
     queue_clear(l, &l->again);
     queue_clear(l, &l->waiting);
     queue_clear(l, &l->ended);
+    link_index_free(&l->index);
     l->class->closed(l, NULL);
     stream_free(l->stream);
     l->stream = NULL;

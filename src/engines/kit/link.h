@@ -57,6 +57,7 @@
 #ifndef STILE_KIT_LINK_H
 #define STILE_KIT_LINK_H
 
+#include "engines/kit/link_index.h"
 #include "io/stream.h"
 
 struct link;
@@ -84,6 +85,7 @@ uint64_t link_leases_shortest(const struct link_leases *leases);
 /* Embedded by the protocol. len is set by it, the rest by the link. */
 struct link_request {
     struct link_request *next, *prev;
+    struct link_request *same_next, **same_prev; /* in the index, by data */
     void *data;        /* of the requester; for link_forget() and link_cancel() */
     uint64_t sent_ns;  /* when it was sent */
     uint64_t until_ns; /* its deadline */
@@ -165,6 +167,7 @@ struct link {
     struct link_queue again;   /* to be sent again, before those that wait, when sent is empty */
     struct link_queue waiting; /* not sent yet */
     struct link_queue ended;   /* their connection broke; they are being answered */
+    struct link_index index;   /* of the requests in all four */
     struct link_request *first_on_time; /* of sent: the first that is not reported as overdue */
 
     struct timer overdue, retry;
