@@ -19,9 +19,6 @@
 /* No lock of LMDB's own (cell_turn.h), and no file but this one. */
 #define LMDB_HOW (MDB_NOSUBDIR | MDB_NOLOCK)
 
-/* No name begins with this byte. */
-static const char format_key[] = "\x01"
-                                 "format";
 static const char format[] = "stile cells 1";
 
 struct cell_file {
@@ -126,17 +123,11 @@ static int map_own(struct cell_file *file, size_t bytes)
     return 0;
 }
 
-static const char *accept_any(const void *key, size_t key_len, const void *data, size_t size)
-{
-    (void)key, (void)key_len, (void)data, (void)size;
-    return NULL;
-}
-
 /* LMDB does not say where its map is. The same record in both tells. */
 static enum stile_status check_format(struct cell_file *file, MDB_txn *txn, const void *own,
                                       struct stile_error *err)
 {
-    MDB_val key = {sizeof format_key - 1, (void *)format_key}, value;
+    MDB_val key = {sizeof CELLS_FORMAT - 1, (void *)CELLS_FORMAT}, value;
     if (file->lmdb->dbi_open(txn, NULL, 0, &file->dbi) != 0 ||
         file->lmdb->get(txn, file->dbi, &key, &value) != 0 || value.mv_size != sizeof format ||
         memcmp(value.mv_data, format, sizeof format) != 0)
@@ -152,7 +143,7 @@ static enum stile_status enter_format(struct cell_file *file, const struct pages
     const void *own;
     MDB_txn *txn;
     const char *fault =
-        local_pages_check_key(&own, pages, format_key, sizeof format_key - 1, accept_any);
+        local_pages_check_key(&own, pages, CELLS_FORMAT, sizeof CELLS_FORMAT - 1, NULL);
     if (fault || !own)
         return local_cells_damaged(fault ? fault : "it is of another format", err);
     int rc = file->lmdb->txn_begin(file->lmdb_env, NULL, MDB_RDONLY, &txn);
@@ -193,7 +184,7 @@ static enum stile_status map_all(struct cell_file *file, size_t bytes, struct st
 
 static int write_format(const struct lmdb *lmdb, MDB_env *env)
 {
-    MDB_val key = {sizeof format_key - 1, (void *)format_key};
+    MDB_val key = {sizeof CELLS_FORMAT - 1, (void *)CELLS_FORMAT};
     MDB_val value = {sizeof format, (void *)format};
     MDB_txn *txn;
     MDB_dbi dbi;
@@ -356,6 +347,29 @@ static enum stile_status attempt(struct cell_file *file, const struct dir *dir, 
     if (status == STILE_CORRUPT)
         unmap(file);
     return status;
+}
+
+enum stile_status local_cells_store(struct cell_tx *tx, const void *key, size_t len,
+                                    const void *data, size_t size, struct stile_error *err)
+{
+    const void *own;
+    const char *fault = local_pages_check_key(&own, &tx->pages, key, len, NULL);
+    if (fault)
+        return local_cells_damaged(fault, err);
+    MDB_val place = {len, (void *)key}, value = {size, (void *)data};
+    int rc = tx->lmdb->put(tx->txn, tx->dbi, &place, &value, 0);
+    return rc ? local_cells_lmdb_error(tx, rc, err) : STILE_OK;
+}
+
+enum stile_status local_cells_delete(struct cell_tx *tx, const void *key, size_t len,
+                                     struct stile_error *err)
+{
+    const char *fault = local_pages_check_around(&tx->pages, key, len);
+    if (fault)
+        return local_cells_damaged(fault, err);
+    MDB_val place = {len, (void *)key};
+    int rc = tx->lmdb->del(tx->txn, tx->dbi, &place, NULL);
+    return rc && rc != MDB_NOTFOUND ? local_cells_lmdb_error(tx, rc, err) : STILE_OK;
 }
 
 /* A value takes few pages, so a file that has grown this often has room for it. */

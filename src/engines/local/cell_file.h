@@ -15,6 +15,14 @@
 #include "engines/local/env.h"
 #include "engines/local/lmdb_library.h"
 
+/* Keys of what is no cell: no name begins with this byte. */
+#define CELLS_FORMAT                                                                               \
+    "\x01"                                                                                         \
+    "format"
+#define CELLS_VERSION                                                                              \
+    "\x01"                                                                                         \
+    "version"
+
 struct cell_tx {
     const struct lmdb *lmdb;
     MDB_txn *txn; /* NULL: there is no file yet, and so no cell */
@@ -33,6 +41,13 @@ enum stile_status local_cells_read(struct env *env, cell_tx_fn *fn, void *data,
 /* Durable when it returns OK. UNCERTAIN: the disk failed at the last step. */
 enum stile_status local_cells_write(struct env *env, cell_tx_fn *fn, void *data,
                                     struct stile_error *err);
+
+/* One entry, in a transaction that writes. The pages that LMDB will touch are checked first. */
+enum stile_status local_cells_store(struct cell_tx *tx, const void *key, size_t len,
+                                    const void *data, size_t size, struct stile_error *err);
+/* OK, too, if there is none. */
+enum stile_status local_cells_delete(struct cell_tx *tx, const void *key, size_t len,
+                                     struct stile_error *err);
 
 /* For what LMDB returns. */
 enum stile_status local_cells_lmdb_error(struct cell_tx *tx, int rc, struct stile_error *err);

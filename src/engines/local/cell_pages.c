@@ -136,8 +136,10 @@ struct walk {
     struct key from; /* else: pages that may have this key */
     bool is_prefix;  /* or one that begins with it */
     page_entry_fn *neighbour;
-    const void **found; /* the key's data */
-    size_t *count;      /* of keys with the prefix */
+    bool is_around;             /* also the pages beside, which a deletion may touch */
+    const void **found;         /* the key's data */
+    size_t *count, max;         /* of keys with the prefix */
+    struct page_entry *entries; /* NULL: they are only counted */
 };
 
 static size_t n_nodes(const struct page *page)
@@ -258,7 +260,8 @@ static const struct page *check_page(const struct walk *walk, size_t number, uns
 
 /* ---- data ---- */
 
-#define VALUE_LOST "a value is not in its place"
+#define PAGE_DAMAGED "a page is damaged"
+#define VALUE_LOST   "a value is not in its place"
 
 /* False: it is not where its node says. */
 static bool find_data(const struct walk *walk, const struct node *node, const void **data)
@@ -328,15 +331,23 @@ static size_t find_place(const struct walk *walk, const struct page *page)
     return i;
 }
 
+static bool is_enough(const struct walk *walk)
+{
+    return walk->is_prefix && *walk->count == walk->max;
+}
+
 static const char *check_values(const struct walk *walk, const struct page *page)
 {
     const void *data;
-    for (size_t i = find_place(walk, page); i < n_nodes(page); i++) {
+    for (size_t i = find_place(walk, page); i < n_nodes(page) && !is_enough(walk); i++) {
         const struct node *node = node_at(page, i);
         if (!has_prefix(node_key(node), walk->from))
             break;
         if (!find_data(walk, node, &data))
             return VALUE_LOST;
+        if (walk->entries)
+            walk->entries[*walk->count] =
+                (struct page_entry){node->bytes, data, node->key_len, node_data_size(node)};
         ++*walk->count;
     }
     return NULL;
@@ -374,29 +385,72 @@ static bool is_wanted(const struct walk *walk, struct key low, struct key high)
            (walk->is_prefix && has_prefix(low, walk->from));
 }
 
-static const char *check_tree(const struct walk *walk, size_t number, unsigned depth,
-                              struct key low, struct key high)
+/* The keys of a page are in [low, high). */
+struct span {
+    struct key low, high;
+};
+
+static struct span child_span(const struct page *page, size_t i, const struct span *all)
 {
-    const struct page *page = check_page(walk, number, depth, low, high);
+    return (struct span){
+        i > 0 ? node_key(node_at(page, i)) : all->low,
+        i + 1 < n_nodes(page) ? node_key(node_at(page, i + 1)) : all->high,
+    };
+}
+
+/* This page, and the pages on the way to its smallest key. */
+static const char *check_lowest(const struct walk *walk, size_t number, unsigned depth,
+                                struct span span)
+{
+    for (;; depth--) {
+        const struct page *page = check_page(walk, number, depth, span.low, span.high);
+        if (!page)
+            return PAGE_DAMAGED;
+        if (depth == 1)
+            return NULL;
+        number = node_child(node_at(page, 0));
+        span = child_span(page, 0, &span);
+    }
+}
+
+/* A deletion that leaves child i of the page almost empty moves nodes from one beside it, or merges
+ * the two, and needs the smallest key of each. */
+static const char *check_around(const struct walk *walk, const struct page *page, size_t i,
+                                unsigned depth, const struct span *span)
+{
+    const size_t others[] = {0, i - 1, i + 1};
+    const char *fault = NULL;
+    for (size_t k = 0; k < 3 && !fault; k++)
+        if (others[k] < n_nodes(page)) /* also not -1 */
+            fault = check_lowest(walk, node_child(node_at(page, others[k])), depth - 1,
+                                 child_span(page, others[k], span));
+    return fault;
+}
+
+static const char *check_tree(const struct walk *walk, size_t number, unsigned depth,
+                              struct span span)
+{
+    const struct page *page = check_page(walk, number, depth, span.low, span.high);
     const char *fault = NULL;
     if (!page)
-        return "a page is damaged";
+        return PAGE_DAMAGED;
     if (depth == 1)
         return check_leaf(walk, page);
-    size_t n = n_nodes(page);
-    for (size_t i = 0; i < n && !fault; i++) {
-        struct key from = i > 0 ? node_key(node_at(page, i)) : low;
-        struct key to = i + 1 < n ? node_key(node_at(page, i + 1)) : high;
-        if (is_wanted(walk, from, to))
-            fault = check_tree(walk, node_child(node_at(page, i)), depth - 1, from, to);
+    for (size_t i = 0; i < n_nodes(page) && !fault && !is_enough(walk); i++) {
+        struct span child = child_span(page, i, &span);
+        if (!is_wanted(walk, child.low, child.high))
+            continue;
+        fault = check_tree(walk, node_child(node_at(page, i)), depth - 1, child);
+        if (!fault && walk->is_around)
+            fault = check_around(walk, page, i, depth, &span);
     }
     return fault;
 }
 
 static const char *check_from_root(const struct walk *walk, const struct page_tree *tree)
 {
-    const struct key none = {NULL, 0};
-    return tree->root == NO_PAGE ? NULL : check_tree(walk, tree->root, tree->depth, none, none);
+    const struct span all = {{NULL, 0}, {NULL, 0}};
+    return tree->root == NO_PAGE ? NULL : check_tree(walk, tree->root, tree->depth, all);
 }
 
 const char *local_pages_check_free(const struct pages *pages)
@@ -405,10 +459,19 @@ const char *local_pages_check_free(const struct pages *pages)
     return check_from_root(&walk, &pages->free);
 }
 
+static const char *accept_any(const void *key, size_t key_len, const void *data, size_t size)
+{
+    (void)key, (void)key_len, (void)data, (void)size;
+    return NULL;
+}
+
 const char *local_pages_check_key(const void **data, const struct pages *pages, const void *key,
                                   size_t len, page_entry_fn *neighbour)
 {
-    struct walk walk = {.pages = pages, .from = {key, len}, .neighbour = neighbour, .found = data};
+    struct walk walk = {.pages = pages,
+                        .from = {key, len},
+                        .neighbour = neighbour ? neighbour : accept_any,
+                        .found = data};
     *data = NULL;
     return check_from_root(&walk, &pages->main);
 }
@@ -416,7 +479,29 @@ const char *local_pages_check_key(const void **data, const struct pages *pages, 
 const char *local_pages_check_prefix(size_t *count, const struct pages *pages, const void *prefix,
                                      size_t len)
 {
-    struct walk walk = {.pages = pages, .from = {prefix, len}, .is_prefix = true, .count = count};
+    return local_pages_check_first(NULL, count, SIZE_MAX, pages, prefix, len);
+}
+
+const char *local_pages_check_first(struct page_entry *entries, size_t *count, size_t max,
+                                    const struct pages *pages, const void *prefix, size_t len)
+{
+    struct walk walk = {.pages = pages,
+                        .from = {prefix, len},
+                        .is_prefix = true,
+                        .count = count,
+                        .max = max,
+                        .entries = entries};
     *count = 0;
+    return check_from_root(&walk, &pages->main);
+}
+
+const char *local_pages_check_around(const struct pages *pages, const void *key, size_t len)
+{
+    const void *data = NULL;
+    struct walk walk = {.pages = pages,
+                        .from = {key, len},
+                        .is_around = true,
+                        .neighbour = accept_any,
+                        .found = &data};
     return check_from_root(&walk, &pages->main);
 }

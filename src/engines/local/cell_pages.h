@@ -45,12 +45,25 @@ typedef const char *page_entry_fn(const void *key, size_t key_len, const void *d
 
 /* All pages on the way to this key. *data is where its data is, in this map; or NULL if it is not
  * there. Then *neighbour looks at the entries on both sides of its place: one of them may be the
- * key, damaged. */
+ * key, damaged. neighbour NULL: any may stand there. */
 const char *local_pages_check_key(const void **data, const struct pages *pages, const void *key,
                                   size_t len, page_entry_fn *neighbour);
 
 /* All pages with keys that begin with this prefix, and how many there are. */
 const char *local_pages_check_prefix(size_t *count, const struct pages *pages, const void *prefix,
                                      size_t len);
+
+struct page_entry {
+    const void *key, *data; /* in this map */
+    size_t key_len, size;
+};
+
+/* The same, up to the first max keys. entries may be NULL. */
+const char *local_pages_check_first(struct page_entry *entries, size_t *count, size_t max,
+                                    const struct pages *pages, const void *prefix, size_t len);
+
+/* All pages that LMDB may touch when it deletes this key: a page that becomes almost empty is
+ * merged with the one beside it. */
+const char *local_pages_check_around(const struct pages *pages, const void *key, size_t len);
 
 #endif

@@ -155,6 +155,12 @@ void local_cells_unwatch(struct engine *engine, struct query *query)
         stop(push);
 }
 
+void local_cells_report_gone(struct local *local)
+{
+    if (local->cell_push)
+        report_all(local->cell_push);
+}
+
 void local_cells_end_watches(struct local *local)
 {
     struct cell_push *push = local->cell_push;

@@ -12,16 +12,11 @@
 
 /* LMDB's keys have 511 bytes at most, one less than a name. A name up to HEAD_MAX bytes is its own
  * key. The key of a longer one is its head, a zero, and a number: its hash, or the next number that
- * no other name has. Records are never deleted, so a search that meets a free number is over. */
+ * no other name has. A record with a number is deleted only if the next number is free, so a search
+ * that meets a free one is over. */
 #define HEAD_MAX 500
-#define KEY_MAX  511
 
-struct cell_key {
-    char bytes[KEY_MAX];
-    size_t len;
-};
-
-_Static_assert(HEAD_MAX + 1 + sizeof(uint64_t) <= KEY_MAX, "a key with a number fits");
+_Static_assert(HEAD_MAX + 1 + sizeof(uint64_t) <= CELL_KEY_MAX, "a key with a number fits");
 
 static void make_key(struct cell_key *key, const char *name, size_t len, uint32_t nth)
 {
@@ -45,20 +40,33 @@ struct head {
     uint32_t size;
     uint16_t name_len, issuer_len;
     uint32_t nth; /* of its key */
-    uint32_t is_there;
+    uint32_t flags;
 };
 
-/* Behind the head: name, issuer, value. */
+/* Libraries that know no ends take a record with one for a damaged one. */
+enum { IS_THERE = 1, HAS_END = 2 };
+
+/* Behind the head: name, issuer, the end if it has one, value. */
+static size_t end_bytes(const struct head *head)
+{
+    return head->flags & HAS_END ? sizeof(struct cell_end) : 0;
+}
+
+static size_t bytes_before_value(const struct head *head)
+{
+    return sizeof *head + head->name_len + head->issuer_len + end_bytes(head);
+}
+
 static size_t record_bytes(const struct head *head)
 {
-    return sizeof *head + head->name_len + head->issuer_len + head->size;
+    return bytes_before_value(head) + head->size;
 }
 
 static bool has_sound_head(const struct head *head, size_t bytes)
 {
     return head->name_len > 0 && head->name_len <= STILE_NAME_MAX &&
            head->issuer_len <= STILE_ISSUER_MAX && head->size <= STILE_CELL_MAX &&
-           head->is_there <= 1 && record_bytes(head) == bytes;
+           head->flags <= (IS_THERE | HAS_END) && record_bytes(head) == bytes;
 }
 
 static bool read_head(struct head *head, const void *data, size_t bytes)
@@ -76,7 +84,7 @@ static const char *record_name(const void *data)
 
 static uint64_t record_sum(const void *data, const struct head *head)
 {
-    size_t summed = sizeof *head + head->name_len + head->issuer_len - sizeof head->sum;
+    size_t summed = bytes_before_value(head) - sizeof head->sum;
     return name_hash((const char *)data + sizeof head->sum, summed);
 }
 
@@ -92,10 +100,16 @@ void local_record_set_value(struct cell_record *record, const void *value, size_
     record->value_sum = size ? name_hash(value, size) : 0;
 }
 
-/* Names have no control characters; the format's key has. */
+/* Names have no control characters; the keys of all else begin with one. */
 static bool is_name(const void *key)
 {
     return *(const unsigned char *)key >= ' ';
+}
+
+static bool is_one_of_ours(const void *key, size_t len)
+{
+    return (len == sizeof CELLS_FORMAT - 1 && memcmp(key, CELLS_FORMAT, len) == 0) ||
+           (len == sizeof CELLS_VERSION - 1 && memcmp(key, CELLS_VERSION, len) == 0);
 }
 
 /* The names of records must fit their keys: otherwise a flipped bit in a key would hide a record.
@@ -105,7 +119,7 @@ static const char *check_name(const void *key, size_t key_len, const void *data,
     struct head head;
     struct cell_key own;
     if (!is_name(key))
-        return NULL;
+        return is_one_of_ours(key, key_len) ? NULL : local_ends_check(key, key_len, data, bytes);
     if (!read_head(&head, data, bytes))
         return "a record is damaged";
     make_key(&own, record_name(data), head.name_len, head.nth);
@@ -120,13 +134,16 @@ static bool decode(struct cell_record *record, const void *data, size_t bytes)
     if (!read_head(&head, data, bytes) || head.sum != record_sum(data, &head))
         return false;
     const char *issuer = record_name(data) + head.name_len;
-    record->is_there = head.is_there;
+    record->is_there = head.flags & IS_THERE;
+    record->end = (struct cell_end){.boot = 0};
+    memcpy(&record->end, issuer + head.issuer_len, end_bytes(&head));
+    record->stored_end = record->end;
     record->nth = head.nth;
     record->version = head.version;
     record->token = head.token;
     memcpy(record->issuer, issuer, head.issuer_len);
     record->issuer[head.issuer_len] = '\0';
-    record->value = issuer + head.issuer_len;
+    record->value = (const char *)data + bytes_before_value(&head);
     record->size = head.size;
     record->value_sum = head.value_sum;
     return true;
@@ -138,8 +155,9 @@ static void encode(void *data, struct head *head, const char *name,
     char *at = (char *)data + sizeof *head;
     memcpy(at, name, head->name_len);
     memcpy(at += head->name_len, record->issuer, head->issuer_len);
+    memcpy(at + head->issuer_len, &record->end, end_bytes(head));
     if (head->size)
-        memcpy(at + head->issuer_len, record->value, head->size);
+        memcpy((char *)data + bytes_before_value(head), record->value, head->size);
     memcpy(data, head, sizeof *head);
     head->sum = record_sum(data, head);
     memcpy(data, &head->sum, sizeof head->sum);
@@ -211,7 +229,7 @@ enum stile_status local_record_store(struct cell_tx *tx, const char *name, size_
         .name_len = (uint16_t)len,
         .issuer_len = (uint16_t)strlen(record->issuer),
         .nth = record->nth,
-        .is_there = record->is_there,
+        .flags = (record->is_there ? IS_THERE : 0u) | (record->end.boot ? HAS_END : 0u),
     };
     make_key(&key, name, len, record->nth);
     MDB_val place = {key.len, key.bytes}, value = {record_bytes(&head), NULL};
@@ -219,7 +237,136 @@ enum stile_status local_record_store(struct cell_tx *tx, const char *name, size_
     if (rc)
         return local_cells_lmdb_error(tx, rc, err);
     encode(value.mv_data, &head, name, record);
+    return local_ends_move(tx, &key, &record->stored_end, &record->end, err);
+}
+
+/* ---- ends ---- */
+
+void local_record_end(struct cell_record *record, const struct cell_now *now)
+{
+    if (!local_end_is_over(&record->end, now))
+        return;
+    *record = (struct cell_record){
+        .nth = record->nth, .version = record->version, .stored_end = record->stored_end};
+}
+
+/* The largest version of the records that were deleted. */
+struct floor {
+    uint64_t sum, version;
+};
+
+static uint64_t floor_sum(const struct floor *at)
+{
+    return name_hash((const char *)&at->version, sizeof at->version);
+}
+
+static enum stile_status read_floor(uint64_t *version, struct cell_tx *tx, struct stile_error *err)
+{
+    static const struct cell_key key = {CELLS_VERSION, sizeof CELLS_VERSION - 1};
+    struct floor stored;
+    MDB_val value;
+    bool found;
+    *version = 0;
+    enum stile_status status = get(&value, &found, tx, &key, err);
+    if (status || !found)
+        return status;
+    if (value.mv_size != sizeof stored)
+        return local_cells_damaged("the smallest version is damaged", err);
+    memcpy(&stored, value.mv_data, sizeof stored);
+    if (stored.sum != floor_sum(&stored))
+        return local_cells_damaged("the smallest version is damaged", err);
+    *version = stored.version;
     return STILE_OK;
+}
+
+static enum stile_status raise_floor(struct cell_tx *tx, uint64_t version, struct stile_error *err)
+{
+    struct floor stored = {.version = version};
+    uint64_t present;
+    enum stile_status status = read_floor(&present, tx, err);
+    if (status || version <= present)
+        return status;
+    stored.sum = floor_sum(&stored);
+    return local_cells_store(tx, CELLS_VERSION, sizeof CELLS_VERSION - 1, &stored, sizeof stored,
+                             err);
+}
+
+enum stile_status local_record_first_version(struct cell_record *record, struct cell_tx *tx,
+                                             struct stile_error *err)
+{
+    return record->version ? STILE_OK : read_floor(&record->version, tx, err);
+}
+
+/* Another name may have the number behind it: then the record stays, without its value. */
+static enum stile_status drop(struct cell_tx *tx, const struct cell_key *key, const char *name,
+                              size_t len, struct cell_record *record, struct stile_error *err)
+{
+    const struct cell_end never = {0};
+    struct cell_key behind;
+    MDB_val value;
+    bool found = false;
+    enum stile_status status = raise_floor(tx, record->version, err);
+    if (!status && len > HEAD_MAX) {
+        make_key(&behind, name, len, record->nth + 1);
+        status = get(&value, &found, tx, &behind, err);
+    }
+    if (status)
+        return status;
+    if (found)
+        return local_record_store(tx, name, len, record, err);
+    status = local_ends_move(tx, key, &record->stored_end, &never, err);
+    return status ? status : local_cells_delete(tx, key->bytes, key->len, err);
+}
+
+/* The wall clock was set forward since it was put: where that is now. */
+static enum stile_status put_off(struct cell_tx *tx, const char *name, size_t len,
+                                 struct cell_record *record, const struct cell_now *now,
+                                 struct stile_error *err)
+{
+    void *value = malloc(record->size + 1);
+    if (!value)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    memcpy(value, record->value, record->size); /* what is stored may take its place */
+    record->value = value;
+    record->end = local_end_after(now, local_end_left_ns(&record->end, now));
+    enum stile_status status = local_record_store(tx, name, len, record, err);
+    free(value);
+    return status;
+}
+
+/* What has an entry in the index for another end was put again since. */
+static enum stile_status drop_due(struct cell_tx *tx, const struct cell_key *key, uint64_t wall_us,
+                                  const struct cell_now *now, struct stile_error *err)
+{
+    const struct cell_end entry = {.boot = now->boot, .wall_us = wall_us}, never = {0};
+    char name[STILE_NAME_MAX];
+    struct cell_record record;
+    struct head head;
+    MDB_val value;
+    bool found;
+    enum stile_status status = get(&value, &found, tx, key, err);
+    if (status)
+        return status;
+    if (found && (!decode(&record, value.mv_data, value.mv_size) ||
+                  !read_head(&head, value.mv_data, value.mv_size)))
+        return local_cells_damaged("a record has a wrong sum", err);
+    if (!found || record.end.wall_us != wall_us)
+        return local_ends_move(tx, key, &entry, &never, err);
+    memcpy(name, record_name(value.mv_data), head.name_len);
+    if (!local_end_is_over(&record.end, now))
+        return put_off(tx, name, head.name_len, &record, now, err);
+    local_record_end(&record, now);
+    return drop(tx, key, name, head.name_len, &record, err);
+}
+
+enum stile_status local_record_drop_some(struct cell_tx *tx, const struct cell_now *now,
+                                         struct stile_error *err)
+{
+    struct ends_due due;
+    enum stile_status status = local_ends_due(&due, tx, now, err);
+    for (size_t i = 0; i < due.n && !status; i++)
+        status = drop_due(tx, &due.all[i].record, due.all[i].wall_us, now, err);
+    return status;
 }
 
 /* ---- listing ---- */

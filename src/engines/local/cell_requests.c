@@ -4,6 +4,8 @@
  * write ends with two syncs, and the client waits for them, as a program does that calls fsync(2).
  * A thread of its own would cost two switches of threads for each write, and save nothing: the
  * others of this client and of this machine wait for the disk all the same. */
+#include <time.h>
+
 #include "engines/local/cell_records.h"
 #include "engines/local/local.h"
 
@@ -17,6 +19,24 @@ static uint64_t version_of(const struct cell_record *record)
     return record->is_there ? record->version : 0;
 }
 
+/* The wall clock: what is stored outlives a boot. */
+static uint64_t time_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* To be asked inside the transaction: a request may have waited for its turn. */
+static struct cell_now now_of(const struct cell_request *request)
+{
+    const struct local *local = local_of(request->engine);
+    struct cell_now now = {.boot_ns = local_now(local), .wall_us = time_us()};
+    memcpy(&now.boot, local->env->store.cells[AT_HEADER].header.boot, sizeof now.boot);
+    now.boot |= 1; /* an end of boot 0 is none */
+    return now;
+}
+
 static void report(struct cell_request *request, const char *key, const struct cell_record *record,
                    const void *value)
 {
@@ -27,6 +47,7 @@ static void report(struct cell_request *request, const char *key, const struct c
         .version = version_of(record),
         .token = record->token,
         .issuer = record->issuer,
+        .time_us = request->verb == CELL_GET ? (int64_t)time_us() : 0,
     };
     request->engine->events->cell(request, &cell);
 }
@@ -42,13 +63,17 @@ static enum stile_status get(struct cell_tx *tx, void *data, struct stile_error 
         return status;
     if (!local_record_has_sound_value(&record))
         return local_cells_damaged("a value has a wrong sum", err);
+    const struct cell_now now = now_of(request);
+    local_record_end(&record, &now);
+    request->ends_ns = local_end_left_ns(&record.end, &now);
     report(request, request->key, &record, record.is_there ? record.value : NULL);
     return STILE_OK;
 }
 
 static void list_one(const char *name, const struct cell_record *record, void *data)
 {
-    if (record->is_there)
+    const struct cell_now now = now_of(data);
+    if (record->is_there && !local_end_is_over(&record->end, &now))
         report(data, name, record, NULL);
 }
 
@@ -93,13 +118,16 @@ static bool guard(struct cell_record *record, const struct cell_request *request
 }
 
 /* The version of a removed cell stays, so that the next one's is larger. */
-static bool change(struct cell_record *record, const struct cell_request *request)
+static bool change(struct cell_record *record, const struct cell_request *request,
+                   const struct cell_now *now)
 {
     bool changed = guard(record, request), was_there = record->is_there;
     switch (request->verb) {
     case CELL_PUT:
         record->is_there = true;
         record->version++;
+        record->end = request->keep_ns ? local_end_after(now, request->keep_ns)
+                                       : (struct cell_end){.boot = 0};
         local_record_set_value(record, request->value, request->size);
         return true;
     case CELL_REMOVE:
@@ -119,12 +147,16 @@ static enum stile_status write_cell(struct cell_tx *tx, void *data, struct stile
     enum stile_status status = local_record_find(record, tx, request->key, request->key_len, err);
     if (status)
         return status;
+    const struct cell_now now = now_of(request);
+    local_record_end(record, &now);
     status = judge(request, record);
     if (status)
         return error_set(err, status, 0, "refused");
-    tx->is_idle = !change(record, request);
-    return tx->is_idle ? STILE_OK
-                       : local_record_store(tx, request->key, request->key_len, record, err);
+    status = local_record_first_version(record, tx, err);
+    tx->is_idle = !status && !change(record, request, &now);
+    if (!status && !tx->is_idle)
+        status = local_record_store(tx, request->key, request->key_len, record, err);
+    return status || !request->keep_ns ? status : local_record_drop_some(tx, &now, err);
 }
 
 static enum stile_status run_write(struct env *env, struct cell_request *request,

@@ -19,6 +19,11 @@ void local_cells_close(struct env *env)
     (void)env;
 }
 
+void local_cells_report_gone(struct local *local)
+{
+    (void)local;
+}
+
 void local_cells_end_watches(struct local *local)
 {
     (void)local;

@@ -137,6 +137,22 @@ static bool check_queue(struct check *check, const struct name_cell *name, uint3
     return true;
 }
 
+/* An open name has no claims but the one of its word. */
+static bool check_word(struct check *check, const struct name_cell *name, uint32_t index)
+{
+    if (!name->is_quick)
+        return true;
+    uint64_t word = quick_has_slot(index) ? quick_slot(check->store, index)->word : 0;
+    uint64_t known = name->token >> 32 << 32;
+    bool held = (word & QUICK_STATE) == QUICK_HELD;
+    uint64_t token = held ? known | (uint32_t)(word >> 8) : word >> 8;
+    if (name->first || name->n_watched || !quick_is_sound(word) || token < name->token ||
+        !quick_same_block(token, name->token))
+        return wrong(check, "the word of a name is damaged");
+    check->in_use |= held;
+    return true;
+}
+
 static bool check_name(struct check *check, const struct name_cell *name, uint32_t index)
 {
     char text[NAME_TEXT_MAX];
@@ -151,7 +167,7 @@ static bool check_name(struct check *check, const struct name_cell *name, uint32
         return wrong(check, "a spare cell is in use");
     check->n_names++;
     check->n_watched += name->n_watched;
-    return check_queue(check, name, index);
+    return check_word(check, name, index) && check_queue(check, name, index);
 }
 
 static bool check_session(struct check *check, const struct session_cell *session)
@@ -172,7 +188,8 @@ static void check_chain(struct check *check, uint32_t bucket, uint32_t next)
         const union cell *cell = visit(check, next, is_name ? CELL_NAME : CELL_SESSION);
         if (check->wrong)
             return;
-        if (local_names_bucket_of(cell->chained.key) != bucket)
+        uint64_t key = cell->chained.key;
+        if ((is_name ? local_names_bucket_of(key) : local_sessions_bucket_of(key)) != bucket)
             wrong(check, "a cell hangs in the wrong hash chain");
         else if (is_name)
             check_name(check, &cell->name, next);
@@ -193,7 +210,7 @@ static bool is_empty(const struct buckets_cell *buckets)
 
 static void check_buckets(struct check *check)
 {
-    for (uint32_t i = 0; i < AT_FIRST - AT_BUCKETS && !check->wrong; i++) {
+    for (uint32_t i = 0; i < BUCKET_CELLS && !check->wrong; i++) {
         const union cell *cell = &check->store->cells[AT_BUCKETS + i];
         if (cell->check != cell_sum(cell, AT_BUCKETS + i) || cell->kind != CELL_BUCKETS)
             wrong(check, "a bucket has a wrong checksum");

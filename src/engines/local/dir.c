@@ -283,21 +283,39 @@ static bool is_same(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
+/* The kernel could not look, which says nothing about what is there. */
+static bool is_unknown(int rc)
+{
+    return rc != 0 && (errno == ENOMEM || errno == EIO || errno == EINTR);
+}
+
 /* Not by fstat(2): once it has told a file's times, Linux from 6.13 on gives each write a time of
  * its own, and without a journal that is one more block for the next sync. */
 bool local_dir_has(const struct dir *dir, const char *name, int fd)
 {
     struct statx named, open;
-    return statx(dir->fd, name, AT_SYMLINK_NOFOLLOW, STATX_INO, &named) == 0 &&
-           statx(fd, "", AT_EMPTY_PATH, STATX_INO, &open) == 0 && named.stx_ino == open.stx_ino &&
-           named.stx_dev_major == open.stx_dev_major && named.stx_dev_minor == open.stx_dev_minor;
+    int rc = statx(dir->fd, name, AT_SYMLINK_NOFOLLOW, STATX_INO, &named);
+    if (rc == 0)
+        rc = statx(fd, "", AT_EMPTY_PATH, STATX_INO, &open);
+    if (rc != 0)
+        return is_unknown(rc);
+    return named.stx_ino == open.stx_ino && named.stx_dev_major == open.stx_dev_major &&
+           named.stx_dev_minor == open.stx_dev_minor;
+}
+
+static bool is_in_place(const struct dir *dir)
+{
+    struct stat named, open;
+    int rc = stat(dir->path, &named);
+    if (rc == 0)
+        rc = fstat(dir->fd, &open);
+    return rc == 0 ? is_same(&named, &open) : is_unknown(rc);
 }
 
 bool local_dir_is_intact(const struct dir *dir, int state_fd, int live_fd)
 {
-    struct stat named, open;
-    return stat(dir->path, &named) == 0 && fstat(dir->fd, &open) == 0 && is_same(&named, &open) &&
-           local_dir_has(dir, "state", state_fd) && local_dir_has(dir, "live", live_fd);
+    return is_in_place(dir) && local_dir_has(dir, "state", state_fd) &&
+           local_dir_has(dir, "live", live_fd);
 }
 
 /* ---- its files ---- */

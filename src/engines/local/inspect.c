@@ -73,9 +73,25 @@ static void copy_claims(struct tx *tx, struct snapshot_name *to, uint32_t first,
     }
 }
 
+/* Of an open name, which stays open: its word, as the claim that it would become. */
+static void copy_word(struct tx *tx, struct snapshot_name *to, uint32_t index)
+{
+    struct quick_truth truth;
+    if (!local_quick_read(&truth, tx, index))
+        return;
+    to->token = truth.token;
+    uint64_t session = truth.held ? local_sessions_by_tag(tx, truth.tag) : 0;
+    if (session)
+        to->claims[to->n_claims++] = (struct claim_cell){.session = session,
+                                                         .token = truth.token,
+                                                         .since_ns = truth.since_ns,
+                                                         .name = index,
+                                                         .state = CLAIM_HELD};
+}
+
 /* False: out of memory. */
 static bool copy_name(struct snapshot *snapshot, struct tx *tx, const struct name_cell *name,
-                      const char *text)
+                      uint32_t index, const char *text)
 {
     struct snapshot_name *to = add_name(snapshot);
     uint32_t n = (uint32_t)name->n_held + name->n_waiting;
@@ -88,6 +104,8 @@ static bool copy_name(struct snapshot *snapshot, struct tx *tx, const struct nam
     if (!to->name || !to->claims)
         return false;
     copy_claims(tx, to, name->first, n);
+    if (name->is_quick)
+        copy_word(tx, to, index);
     return true;
 }
 
@@ -96,16 +114,17 @@ struct choice {
     size_t len;
 };
 
-static bool copy_if_chosen(struct snapshot *snapshot, struct tx *tx, const struct name_cell *name,
+static bool copy_if_chosen(struct snapshot *snapshot, struct tx *tx, uint32_t index,
                            const struct choice *choice)
 {
     char text[NAME_TEXT_MAX + 1];
-    if (!name->first)
+    const struct name_cell *name = tx_name(tx, index);
+    if (!name->first && !local_queue_quick_holder(tx, index))
         return true;
     local_names_text(tx, text, name);
     if (strncmp(text, choice->prefix, choice->len) != 0)
         return true;
-    return copy_name(snapshot, tx, name, text);
+    return copy_name(snapshot, tx, name, index, text);
 }
 
 static bool copy_bucket(struct snapshot *snapshot, struct tx *tx, uint32_t bucket,
@@ -114,7 +133,7 @@ static bool copy_bucket(struct snapshot *snapshot, struct tx *tx, uint32_t bucke
     uint32_t next = local_names_bucket(tx, bucket);
     while (next && tx_is_ok(tx)) {
         const union cell *cell = local_tx_peek(tx, next);
-        if (cell->kind == CELL_NAME && !copy_if_chosen(snapshot, tx, &cell->name, choice))
+        if (cell->kind == CELL_NAME && !copy_if_chosen(snapshot, tx, next, choice))
             return false;
         next = cell->chained.chain;
     }
@@ -267,7 +286,9 @@ static enum stile_status snapshot_list(struct snapshot *snapshot, struct local *
     struct choice choice = {.prefix = prefix, .len = len};
     *snapshot = (struct snapshot){.now_ns = local_now(local)};
     self_host(snapshot->host);
-    enum stile_status status = copy_all(snapshot, &local->env->store, &choice, err);
+    enum stile_status status = local_session_check(local, err);
+    if (!status)
+        status = copy_all(snapshot, &local->env->store, &choice, err);
     if (!status)
         status = copy_sessions(snapshot, local, err);
     if (status)
@@ -286,7 +307,7 @@ static enum stile_status copy_one(struct snapshot *snapshot, struct store *store
         return local_tx_error(&tx, err);
     uint32_t index = local_names_find(&tx, name_hash(text, len), text, len);
     unknown.token = tx_ledger(&tx)->floor;
-    bool room = copy_name(snapshot, &tx, index ? tx_name(&tx, index) : &unknown, text);
+    bool room = copy_name(snapshot, &tx, index ? tx_name(&tx, index) : &unknown, index, text);
     if (!local_tx_commit(&tx))
         return local_tx_error(&tx, err);
     return room ? STILE_OK : no_memory(err);
@@ -297,7 +318,9 @@ static enum stile_status snapshot_show(struct snapshot *snapshot, struct local *
 {
     *snapshot = (struct snapshot){.now_ns = local_now(local)};
     self_host(snapshot->host);
-    enum stile_status status = copy_one(snapshot, &local->env->store, name, len, err);
+    enum stile_status status = local_session_check(local, err);
+    if (!status)
+        status = copy_one(snapshot, &local->env->store, name, len, err);
     if (!status)
         status = copy_sessions(snapshot, local, err);
     if (status)
@@ -586,8 +609,11 @@ static void mark(struct breaking *b, uint32_t index)
     if (claim->state == CLAIM_GHOST)
         return;
     claim->state = CLAIM_BROKEN;
-    b->wakeups.ring[b->wakeups.tail++ % WAKEUPS_MAX] = (struct wakeup){
-        .session = claim->session, .id = claim->id, .cell = index, .kind = WAKE_CLAIM};
+    b->wakeups.ring[b->wakeups.tail++ % WAKEUPS_MAX] = (struct wakeup){.session = claim->session,
+                                                                       .id = claim->id,
+                                                                       .cell = index,
+                                                                       .name = claim->name,
+                                                                       .kind = WAKE_CLAIM};
 }
 
 static void mark_some(struct breaking *b)
@@ -629,6 +655,7 @@ static bool run(struct breaking *b, struct local *local, bool first)
         return false;
     b->now_ns = local_now(local);
     b->name = find(b);
+    local_queue_close(&b->tx, b->name);
     if (first && b->name)
         b->latest = tx_name(&b->tx, b->name)->token;
     return true;
@@ -670,14 +697,14 @@ void local_inspect_break(struct engine *engine, struct query *query)
     struct breaking b = {.query = query};
     struct stile_error error;
     uint32_t n_broken = 0;
-    enum stile_status status = STILE_OK;
-    if (!take_away(&b, local_of(engine), &n_broken))
+    enum stile_status status = local_session_check(local_of(engine), &error);
+    if (!status && !take_away(&b, local_of(engine), &n_broken))
         status = local_tx_error(&b.tx, &error);
-    else if (n_broken == 0 && query->token)
+    else if (!status && n_broken == 0 && query->token)
         status =
             error_set(&error, STILE_CONFLICT, 0, "token %llu no longer holds it: see `stile show`",
                       (unsigned long long)query->token);
-    else if (n_broken == 0)
+    else if (!status && n_broken == 0)
         status = error_set(&error, STILE_CONFLICT, 0, "it is not held");
     engine->events->done(query, status ? &error : NULL);
 }

@@ -9,7 +9,8 @@
  *     4 tags      sequence and index of each journalled cell
  *    36 before    each journalled cell as it was
  *   292 buckets   heads of the hash chains of names and sessions
- * 11215 ...       names, claims, texts, sessions, observers, free cells
+ * 11215 words     one for each of the next 65536 cells, if that is a name (quick.h; own check)
+ * 27599 ...       names, claims, texts, sessions, observers, free cells
  *
  * A bucket cell counts only if it has the ledger's generation, so that the table is emptied,
  * however much is in it, by one change of the ledger.
@@ -24,24 +25,27 @@
 
 /* A fuzzer reads the whole table thousands of times. */
 #ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
-#define BUCKET_BITS     5
-#define STATE_BYTES_MAX (UINT64_C(4) << 20)
+#define BUCKET_BITS       5
+#define STATE_BYTES_FIRST (UINT64_C(2) << 20)
+#define STATE_BYTES_MAX   (UINT64_C(4) << 20)
 #else
-#define BUCKET_BITS     17
-#define STATE_BYTES_MAX (UINT64_C(4) << 30)
+#define BUCKET_BITS       17
+#define STATE_BYTES_FIRST (UINT64_C(4) << 20)
+#define STATE_BYTES_MAX   (UINT64_C(4) << 30)
 #endif
 
 #define STATE_MAGIC   "stile-local"
-#define STATE_VERSION 2
+#define STATE_VERSION 3
 
 #define CELL_BYTES       64
 #define JOURNAL_MAX      256
 #define BUCKETS          (1 << BUCKET_BITS)
 #define BUCKETS_PER_CELL 12
 #define TEXT_BYTES       51
+#define QUICK_SLOTS      (BUCKETS / 2)
+#define QUICK_BYTES      16
 
-#define STATE_BYTES_FIRST (UINT64_C(2) << 20)
-#define STATE_CELLS_MAX   ((uint32_t)(STATE_BYTES_MAX / CELL_BYTES))
+#define STATE_CELLS_MAX ((uint32_t)(STATE_BYTES_MAX / CELL_BYTES))
 
 enum cell_place {
     AT_HEADER,
@@ -51,10 +55,11 @@ enum cell_place {
     AT_TAGS,
     AT_BEFORE = AT_TAGS + JOURNAL_MAX * 8 / CELL_BYTES,
     AT_BUCKETS = AT_BEFORE + JOURNAL_MAX,
-    AT_FIRST = AT_BUCKETS + (BUCKETS + BUCKETS_PER_CELL - 1) / BUCKETS_PER_CELL,
+    AT_QUICK = AT_BUCKETS + (BUCKETS + BUCKETS_PER_CELL - 1) / BUCKETS_PER_CELL,
+    AT_FIRST = AT_QUICK + QUICK_SLOTS * QUICK_BYTES / CELL_BYTES,
 };
 
-#define BUCKET_CELLS (AT_FIRST - AT_BUCKETS)
+#define BUCKET_CELLS (AT_QUICK - AT_BUCKETS)
 
 enum cell_kind {
     CELL_FREE = 1,
@@ -143,7 +148,9 @@ struct name_cell {
     uint32_t text;
     uint32_t spare; /* an unused claim cell, so that the next claim need not touch the ledger */
     uint16_t n_held, n_waiting, n_ghosts;
-    uint8_t n_watched; /* observers; the name is not forgotten while there are any */
+    uint8_t n_watched : 6; /* observers; the name is not forgotten while there are any */
+    uint8_t is_quick : 1;  /* open: its word names the holder (quick.h) */
+    uint8_t was_quick : 1; /* opened before, so that its tokens are in a block of its own */
     uint8_t kind;
 };
 
@@ -162,7 +169,10 @@ struct claim_cell {
     uint32_t hold_ms, delay_ms;
     uint8_t mode;
     uint8_t state;
-    uint8_t has_pid; /* unset in what earlier versions have left */
+    union {
+        uint8_t has_pid; /* of a ghost; unset in what earlier versions have left */
+        uint8_t woken;   /* of a waiter: the lock was free, and it has not looked since */
+    };
     uint8_t kind;
 };
 
@@ -182,7 +192,8 @@ struct session_cell {
     uint32_t chain;
     uint32_t text; /* host, then command */
     uint16_t host_len, command_len;
-    uint8_t unused[19];
+    uint8_t has_tag; /* no older session has the same low bits of the id: it may take words */
+    uint8_t unused[18];
     uint8_t kind;
 };
 
@@ -203,6 +214,12 @@ struct lock_cell {
     uint64_t top_check;
     uint32_t pid; /* of the process inside, for messages; may be outdated */
     uint8_t unused[36];
+};
+
+/* Neither in the journal nor under a check word: only ever a word, whatever its cell holds. */
+struct quick {
+    uint64_t word;
+    uint64_t since_ns; /* written after the word was taken: may be that of the holder before */
 };
 
 /* Word: sequence << 32 | check << 16 | number of journalled cells. */
@@ -236,6 +253,7 @@ union cell {
 };
 
 _Static_assert(sizeof(union cell) == CELL_BYTES, "every kind of cell fills one cell");
+_Static_assert(sizeof(struct quick) == QUICK_BYTES, "the words fill their cells");
 _Static_assert(BUCKET_CELLS <= UINT16_MAX, "the sweep's place fits into the ledger");
 _Static_assert(offsetof(struct name_cell, chain) == offsetof(struct chained_cell, chain) &&
                    offsetof(struct session_cell, chain) == offsetof(struct chained_cell, chain),

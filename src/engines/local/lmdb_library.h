@@ -21,6 +21,7 @@
     F(dbi_open)                                                                                    \
     F(get)                                                                                         \
     F(put)                                                                                         \
+    F(del)                                                                                         \
     F(cursor_open)                                                                                 \
     F(cursor_get)                                                                                  \
     F(cursor_close)                                                                                \

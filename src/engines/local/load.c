@@ -122,7 +122,7 @@ static enum stile_status fill_fresh(struct store *store, uint32_t epoch, struct 
     write_in_place(store->fd);
     int rc = local_store_reserve(store->fd, 0, STATE_BYTES_FIRST);
     if (rc)
-        return error_errno(err, STILE_REFUSED, rc, "no room for the state file (2 MiB)");
+        return error_errno(err, STILE_REFUSED, rc, "no room for the state file (4 MiB)");
     rc = local_store_map(store);
     if (rc)
         return error_errno(err, STILE_REFUSED, rc, "mapping the state file");

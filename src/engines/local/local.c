@@ -3,9 +3,10 @@
 /* local: locks of one machine, without a server.
  *
  * One directory, one mapped file: a hash table of names, and for each name a queue of claims in
- * order of arrival. An uncontended acquire and release are two short transactions in it, without a
- * system call. The file is tied to the boot, because a reboot ends every holder; only the tokens'
- * epoch has to be durable, and it is on the disk before the first of its tokens is granted.
+ * order of arrival. An acquire and a release are two short transactions in it, without a system
+ * call; if no other claim comes, one compare-and-swap each (quick.h). The file is tied to the boot,
+ * because a reboot ends every holder; only the tokens' epoch has to be durable, and it is on the
+ * disk before the first of its tokens is granted.
  *
  * Each client is a session: a random id whose byte in the file `live` stays locked as long as the
  * process lives. A release grants the next claim in the same transaction and wakes its session
@@ -15,6 +16,7 @@
  * truth: the session that receives it reads the table.
  *
  *     layout.h, store, mutex          the file, its transactions, one process at a time
+ *     quick                           names that are taken and given without a transaction
  *     table, names, queue             what is in it, and the rule that grants
  *     dir, epoch, env, load, check    the directory, opening it, and what is refused
  *     liveness, peers, wakeup         proof of life, the death of others, wake-ups
@@ -146,9 +148,22 @@ static enum outcome recheck_queued(struct tx *tx, struct local *local, struct lo
     }
     if (claim_is_held(own))
         return NOW_GRANTED;
+    local_queue_note_look(tx, lc->cell);
     local_queue_ahead(tx, lc->cell, &recheck->ahead);
     recheck->n_waiting = tx_name(tx, name)->n_waiting;
     return STILL_WAITING;
+}
+
+/* The cell of a granted claim; 0: it is no longer held. */
+static uint32_t own_cell(struct tx *tx, struct local *local, struct local_claim *lc)
+{
+    struct claim *claim = claim_of(lc);
+    struct claim_request request = request_of(local, claim);
+    if (!lc->watcher.quick)
+        return lc->cell;
+    if (!local_names_is_still(tx, lc->name, lc->born, claim->name_hash))
+        return 0;
+    return local_queue_adopt(tx, lc->name, &request, lc->token);
 }
 
 static enum outcome recheck_in_tx(struct tx *tx, struct local *local, struct local_claim *lc,
@@ -156,12 +171,13 @@ static enum outcome recheck_in_tx(struct tx *tx, struct local *local, struct loc
 {
     if (lc->state == QUEUED)
         return recheck_queued(tx, local, lc, recheck, wakeups);
-    const struct claim_cell *own = local_queue_claim_of(tx, lc->cell, local->id, lc->slot);
+    uint32_t cell = own_cell(tx, local, lc);
+    const struct claim_cell *own = local_queue_claim_of(tx, cell, local->id, lc->slot);
     if (own && own->state == CLAIM_HELD)
         return STILL_HELD;
     /* The breaker that marked it may have died since; the next claim must not wait for it. */
     if (own)
-        local_queue_leave(tx, lc->cell, LEAVE_BROKEN, recheck->now_ns, wakeups);
+        local_queue_leave(tx, cell, LEAVE_BROKEN, recheck->now_ns, wakeups);
     return PLACE_GONE;
 }
 
@@ -218,14 +234,24 @@ static void end_claim(struct local *local, struct local_claim *lc, enum claim_st
 {
     stop_waiting(local, lc);
     drop_slot(local, lc);
+    lc->watcher.quick = 0;
     move_to(lc, state);
+}
+
+/* A turn begins with the first grant after that of another claim. */
+static void become_holder(struct local_claim *lc, uint64_t token, uint64_t now_ns)
+{
+    move_to(lc, HELD);
+    if (token != lc->token + 1)
+        lc->turn_ns = now_ns;
+    lc->token = token;
 }
 
 static void report_granted(struct local *local, struct local_claim *lc,
                            const struct recheck *recheck)
 {
     stop_waiting(local, lc);
-    move_to(lc, HELD);
+    become_holder(lc, recheck->token, recheck->now_ns);
     local->engine.events->granted(claim_of(lc), recheck->token,
                                   local_loop_time(local, recheck->now_ns), 0);
 }
@@ -356,6 +382,7 @@ static enum entry enter_table(struct local *local, struct claim *claim, struct e
         lc->name = local_names_open(tx, claim->name_hash, claim->name, claim->name_len, e->now_ns);
         lc->born = tx_name(tx, lc->name)->born;
     }
+    local_queue_close(tx, lc->name);
     lc->cell = local_queue_enter(tx, lc->name, &e->request, e->now_ns, &e->wakeups);
     const struct claim_cell *own = tx_claim(tx, lc->cell);
     bool granted = claim_is_held(own);
@@ -380,6 +407,7 @@ static bool reap_ahead(struct local *local, struct claim *claim, struct entering
         if (!local_tx_begin(&e->tx, &local->env->store))
             return false;
         uint32_t name = local_names_find(&e->tx, claim->name_hash, claim->name, claim->name_len);
+        local_queue_close(&e->tx, name);
         if (name)
             local_queue_probe(&e->tx, name, probe, e->now_ns, &e->wakeups);
         probe->end |= !name;
@@ -406,6 +434,24 @@ static enum entry enter(struct local *local, struct claim *claim, struct enterin
     }
 }
 
+/* With fair=, a release while others wait leaves the lock free until the first waiter comes for it,
+ * so that this claim may take it again before. That ends so long after the later of two moments:
+ * the beginning of its turn, and the waiter's arrival. */
+static void release_used(struct tx *tx, struct local *local, struct local_claim *lc, uint32_t cell,
+                         struct wakeups *wakeups)
+{
+    lc->turn_ends_ns = 0;
+    if (local_queue_leave_quietly(tx, cell, lc->used && local->has_tag))
+        return;
+    uint64_t now_ns = local_now(local);
+    uint64_t since_ns = local_queue_waited_for_since(tx, cell);
+    uint64_t from_ns = since_ns > lc->turn_ns ? since_ns : lc->turn_ns;
+    if (now_ns < from_ns + local->fair_ns && local_queue_leave_open(tx, cell, now_ns, wakeups))
+        lc->turn_ends_ns = from_ns + local->fair_ns;
+    else
+        local_queue_leave(tx, cell, LEAVE_RELEASED, now_ns, wakeups);
+}
+
 /* OK, LOST, or the error that prevented it. */
 static enum stile_status leave_table(struct local *local, struct local_claim *lc,
                                      struct stile_error *error)
@@ -416,16 +462,19 @@ static enum stile_status leave_table(struct local *local, struct local_claim *lc
     if (!local_tx_begin(&tx, &local->env->store))
         return local_tx_error(&tx, error);
     wakeups_init(&wakeups);
-    const struct claim_cell *own = local_queue_claim_of(&tx, lc->cell, local->id, lc->slot);
+    uint32_t cell = own_cell(&tx, local, lc);
+    const struct claim_cell *own = local_queue_claim_of(&tx, cell, local->id, lc->slot);
     if (!own || own->state == CLAIM_BROKEN)
         status = error_set(error, STILE_LOST, 0, "taken by `stile break`");
     /* hold_at_least does not apply to a grant that was never reported or never used. */
     bool used = is_released_by_holder(lc) && !claim_of(lc)->unused;
-    if (own && !(used && local_queue_leave_quietly(&tx, lc->cell)))
-        local_queue_leave(&tx, lc->cell, used ? LEAVE_RELEASED : LEAVE_BROKEN, local_now(local),
-                          &wakeups);
+    if (own && used)
+        release_used(&tx, local, lc, cell, &wakeups);
+    else if (own)
+        local_queue_leave(&tx, cell, LEAVE_BROKEN, local_now(local), &wakeups);
     if (!local_tx_commit(&tx))
         return local_tx_error(&tx, error);
+    lc->used = true;
     if (wakeups.head != wakeups.tail)
         local_wakeup_deliver(local, &wakeups);
     return is_released_by_holder(lc) ? status : STILE_OK;
@@ -437,7 +486,7 @@ static void report_entry(struct local *local, struct claim *claim, struct enteri
     struct stile_error error;
     switch (entry) {
     case ENTRY_GRANTED:
-        move_to(local_claim_of(claim), HELD);
+        become_holder(local_claim_of(claim), e->token, e->now_ns);
         local->engine.events->granted(claim, e->token, local_loop_time(local, e->now_ns), 0);
         break;
     case ENTRY_QUEUED:
@@ -457,6 +506,45 @@ static void report_entry(struct local *local, struct claim *claim, struct enteri
     }
 }
 
+/* ---- by the word of the name ---- */
+
+static bool is_plain(const struct claim *claim)
+{
+    return claim->mode == STILE_EXCLUSIVE && !claim->hold_ns && !claim->delay_ns;
+}
+
+static bool may_touch(struct store *store)
+{
+    return store_is_size_fresh(store) || local_store_is_whole(store);
+}
+
+static bool may_take_quickly(const struct local *local, const struct local_claim *lc)
+{
+    return lc->used && local->has_tag && quick_has_slot(lc->name);
+}
+
+/* True: granted. False: the table decides. */
+static bool take_quickly(struct local *local, struct claim *claim, uint64_t now_ns)
+{
+    struct local_claim *lc = local_claim_of(claim);
+    struct store *store = &local->env->store;
+    uint64_t token = lc->token;
+    if (!may_take_quickly(local, lc) || !is_plain(claim) || !may_touch(store) ||
+        !quick_take(store, lc->name, &token, local->id, now_ns))
+        return false;
+    lc->watcher.quick = lc->name;
+    become_holder(lc, token, now_ns);
+    local->engine.events->granted(claim, token, local_loop_time(local, now_ns), 0);
+    return true;
+}
+
+static bool give_quickly(struct local *local, struct local_claim *lc)
+{
+    struct store *store = &local->env->store;
+    return lc->watcher.quick && may_touch(store) &&
+           quick_give(store, lc->watcher.quick, lc->token, local->id);
+}
+
 static void enter_queue(struct local *local, struct claim *claim)
 {
     struct local_claim *lc = local_claim_of(claim);
@@ -466,8 +554,12 @@ static void enter_queue(struct local *local, struct claim *claim)
 
     /* Among many names these cells are in no cache; they are fetched while we read the clock and
      * take the mutex. */
-    __builtin_prefetch(&local->env->store.cells[lc->name], 1);
-    __builtin_prefetch(&local->env->store.cells[lc->cell], 1);
+    if (may_take_quickly(local, lc)) {
+        __builtin_prefetch(quick_slot(&local->env->store, lc->name), 1);
+    } else {
+        __builtin_prefetch(&local->env->store.cells[lc->name], 1);
+        __builtin_prefetch(&local->env->store.cells[lc->cell], 1);
+    }
     lc->watcher.recheck = recheck_claim;
     lc->slot = local_wakeup_add_slot(local, &lc->watcher);
     if (!lc->slot) {
@@ -475,9 +567,13 @@ static void enter_queue(struct local *local, struct claim *claim)
         fail(local, claim, &error);
         return;
     }
-    e.request = request_of(local, claim);
     e.now_ns = local_now(local);
     store_note_time(&local->env->store, e.now_ns);
+    if (take_quickly(local, claim, e.now_ns))
+        return;
+    e.request = request_of(local, claim);
+    if (e.now_ns < lc->turn_ends_ns)
+        e.request.retakes = lc->token;
     enum entry entry = enter(local, claim, &e, &ghost_end_ns);
     if (entry <= ENTRY_QUEUED && e.wakeups.head != e.wakeups.tail)
         local_wakeup_deliver(local, &e.wakeups);
@@ -545,7 +641,12 @@ static void local_release(struct engine *engine, struct claim *claim)
         break;
     case HELD:
         move_to(lc, RELEASING);
-        leave(local, claim);
+        if (!give_quickly(local, lc)) {
+            leave(local, claim);
+            break;
+        }
+        end_claim(local, lc, IDLE);
+        local->engine.events->released(claim, NULL);
         break;
     case WITHDRAWING:
     case RELEASING:
@@ -583,6 +684,20 @@ static enum stile_status read_allow(bool *fuse, const struct url *url, struct st
     return error_set(err, STILE_MISUSE, 0, "allow= is fuse, not \"%.32s\"", allow);
 }
 
+/* More is no use: the longer the turn, the rarer the hand-overs, but with 1 ms they are few
+ * already.
+ */
+#define FAIR_MAX_MS 100
+
+static enum stile_status read_fair(uint64_t *fair_ns, const struct url *url,
+                                   struct stile_error *err)
+{
+    unsigned ms = 0;
+    enum stile_status status = url_param_number(&ms, url, "fair", 0, FAIR_MAX_MS, err);
+    *fair_ns = ms * NS_PER_MS;
+    return status;
+}
+
 static enum stile_status open_now(struct engine *engine, const struct url *url,
                                   struct stile_error *err)
 {
@@ -593,9 +708,12 @@ static enum stile_status open_now(struct engine *engine, const struct url *url,
     bool allow_fuse = false;
     status = read_allow(&allow_fuse, url, err);
     if (!status)
+        status = read_fair(&local->fair_ns, url, err);
+    if (!status)
         status = local_env_open(&local->env, url->path, allow_fuse, engine->loop, err);
     if (status)
         return status;
+    engine->caps.fifo = local->fair_ns == 0;
     status = local_session_open(local, err);
     if (status)
         local_env_close(local->env);
@@ -633,7 +751,29 @@ static int local_life_fd(struct engine *engine)
     return local_of(engine)->life_fd;
 }
 
-static const char *const local_params[] = {"allow", NULL};
+static const char *const local_params[] = {"allow", "fair", NULL};
+
+#define CAPS(in_order)                                                                             \
+    {                                                                                              \
+        .engine = "local",                                                                         \
+        .modes = 1u << STILE_EXCLUSIVE | 1u << STILE_SHARED | 1u << STILE_SLOTS,                   \
+        .lease = STILE_LEASE_PROCESS, .fifo = in_order, .token = true, .hold_at_least = true,      \
+        .lock_delay = true, .detached = false, .cells = LOCAL_HAS_CELLS, .clock = LOCAL_HAS_CELLS, \
+        .keeps = LOCAL_HAS_CELLS, .paces = LOCAL_HAS_CELLS,                                        \
+        .token_is = "a counter per name, above a floor that survives reboots",                     \
+        .survives = "a process killed at any instruction: its locks pass on at once; a reboot "    \
+                    "ends all locks, and tokens continue",                                         \
+        .condition = "all processes share one machine's kernel and the directory; the default "    \
+                     "directory belongs to one user and excludes that user's processes only",      \
+    }
+
+static const struct stile_caps caps = CAPS(true), caps_with_fair = CAPS(false);
+
+static const struct stile_caps *promises(const struct url *url)
+{
+    uint64_t fair_ns = 0;
+    return read_fair(&fair_ns, url, NULL) == STILE_OK && fair_ns ? &caps_with_fair : &caps;
+}
 
 static const struct engine_push push = {
     .watch = local_inspect_watch,
@@ -647,23 +787,8 @@ static const struct engine_admin admin = {
 const struct engine_class local_class = {
     .schemes = "local",
     .params = local_params,
-    .caps =
-        {
-            .engine = "local",
-            .modes = 1u << STILE_EXCLUSIVE | 1u << STILE_SHARED | 1u << STILE_SLOTS,
-            .lease = STILE_LEASE_PROCESS,
-            .fifo = true,
-            .token = true,
-            .hold_at_least = true,
-            .lock_delay = true,
-            .detached = false,
-            .cells = LOCAL_HAS_CELLS,
-            .token_is = "a counter per name, above a floor that survives reboots",
-            .survives = "a process killed at any instruction: its locks pass on at once; a reboot "
-                        "ends all locks, and tokens continue",
-            .condition = "all processes share one machine's kernel and the directory; the default "
-                         "directory belongs to one user and excludes that user's processes only",
-        },
+    .caps = CAPS(true),
+    .promises = promises,
     .apart = true,
     .engine_size = sizeof(struct local),
     .claim_size = sizeof(struct local_claim),

@@ -25,6 +25,7 @@ struct link {
 struct watcher {
     struct watcher *next_due;
     bool is_due;
+    uint32_t quick; /* the name whose word it has taken; 0: none */
     struct link *links;
     void (*recheck)(struct watcher *watcher, uint64_t dead);
 };
@@ -52,6 +53,10 @@ struct local_claim {
     uint32_t skip; /* how many of the holders ahead have been probed, if more_ahead */
     bool more_ahead;
     enum claim_state state;
+    bool used;             /* it has been released before, so a word is worth while */
+    uint64_t token;        /* of its latest grant */
+    uint64_t turn_ns;      /* when it was granted after another claim */
+    uint64_t turn_ends_ns; /* fair=: until then it may take the lock again ahead of the waiters */
 };
 
 struct slot {
@@ -73,6 +78,8 @@ struct local {
     struct engine engine;
     struct env *env;
     uint64_t id;
+    bool has_tag;     /* its claims may take names by their words (quick.h) */
+    uint64_t fair_ns; /* how long a claim may take its lock again while others wait */
     int life_fd;
     int listener_fd;
     int witness_fd;
@@ -187,6 +194,8 @@ void local_history_show(struct engine *engine, struct query *query);
 extern const struct engine_cells local_cells;
 void local_cells_watch(struct engine *engine, struct query *query);
 void local_cells_unwatch(struct engine *engine, struct query *query);
+/* The directory has gone: watched cells are read again, which ends their watches. */
+void local_cells_report_gone(struct local *local);
 void local_cells_end_watches(struct local *local);
 void local_cells_forked(struct local *local);
 

@@ -31,6 +31,28 @@ static bool may_go_on(const struct tx *tx, const struct sweep *sweep)
     return tx->n_reads < sweep->reads && tx->n_edits < sweep->edits && tx_is_ok(tx);
 }
 
+/* An open name that has been used since it was opened stays. The claim of a dead holder becomes one
+ * that is cleared away like others. */
+static void close_if_idle(struct tx *tx, uint32_t index, const struct sweep *sweep)
+{
+    const struct name_cell *name = tx_name(tx, index);
+    uint32_t now_s = (uint32_t)(sweep->now_ns / NS_PER_SEC);
+    uint64_t token = name->token, holder = local_queue_quick_holder(tx, index);
+    if (name->touched_s + FORGET_AFTER_S >= now_s &&
+        (!sweep->swept || !holder || local_liveness_is_alive(tx->store->live_fd, holder)))
+        return;
+    local_queue_close(tx, index);
+    if (name->token != token)
+        tx_edit_name(tx, index)->touched_s = now_s;
+}
+
+static void settle_name(struct tx *tx, uint32_t index, const struct sweep *sweep)
+{
+    if (tx_name(tx, index)->is_quick)
+        close_if_idle(tx, index, sweep);
+    local_queue_expire(tx, index, sweep->now_ns);
+}
+
 static void sweep_bucket(struct tx *tx, uint32_t bucket, const struct sweep *sweep)
 {
     struct swept *swept = sweep->swept;
@@ -41,7 +63,7 @@ static void sweep_bucket(struct tx *tx, uint32_t bucket, const struct sweep *swe
         uint32_t index = next;
         next = cell->chain;
         if (cell->kind == CELL_NAME)
-            local_queue_expire(tx, index, sweep->now_ns);
+            settle_name(tx, index, sweep);
         if (local_names_is_to_go(index, cell, now_s)) {
             local_names_forget(tx, index);
         } else if (swept && cell->kind == CELL_NAME) {
@@ -115,6 +137,7 @@ uint32_t local_names_open(struct tx *tx, uint64_t hash, const char *text, size_t
                           uint64_t now_ns)
 {
     uint32_t index = local_names_find(tx, hash, text, len);
+    local_queue_close(tx, index);
     if (index || !tx_is_ok(tx))
         return index;
     struct sweep sweep = {now_ns, NULL, tx->n_reads + READS_ON_INSERT,

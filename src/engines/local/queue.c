@@ -67,6 +67,7 @@ static bool grant(struct tx *tx, struct name_cell *name, uint32_t index, uint64_
     store_note_token(tx->store, token);
     claim->token = name->token = token;
     claim->state = CLAIM_HELD;
+    claim->woken = false;
     claim->since_ns = now_ns;
     name->held_last = index;
     name->n_held++;
@@ -196,8 +197,24 @@ void local_queue_settle(struct tx *tx, uint32_t name_index, uint64_t now_ns,
         local_observers_wake(tx, name_index, wakeups);
 }
 
-static uint32_t append(struct tx *tx, uint32_t name_index, const struct claim_request *request,
-                       uint64_t now_ns)
+/* Before all others, or behind them. */
+static void link_claim(struct tx *tx, struct name_cell *name, uint32_t index, bool first)
+{
+    struct claim_cell *claim = tx_edit_claim(tx, index);
+    claim->prev = first ? 0 : name->last;
+    claim->next = first ? name->first : 0;
+    if (claim->prev)
+        tx_edit_claim(tx, claim->prev)->next = index;
+    else
+        name->first = index;
+    if (claim->next)
+        tx_edit_claim(tx, claim->next)->prev = index;
+    else
+        name->last = index;
+}
+
+static uint32_t add_claim(struct tx *tx, uint32_t name_index, const struct claim_request *request,
+                          bool first, uint64_t now_ns)
 {
     struct name_cell *name = tx_edit_name(tx, name_index);
     uint32_t index = take_cell(tx, name);
@@ -207,7 +224,6 @@ static uint32_t append(struct tx *tx, uint32_t name_index, const struct claim_re
         .session = request->session,
         .since_ns = now_ns,
         .id = request->id,
-        .prev = name->last,
         .name = name_index,
         .slots = request->slots,
         .hold_ms = request->hold_ms,
@@ -216,16 +232,19 @@ static uint32_t append(struct tx *tx, uint32_t name_index, const struct claim_re
         .state = CLAIM_WAITING,
         .kind = CELL_CLAIM,
     };
-    if (name->last)
-        tx_edit_claim(tx, name->last)->next = index;
-    else
-        name->first = index;
+    link_claim(tx, name, index, first);
     if (request->hold_ms || request->delay_ms)
         tx_edit_ledger(tx)->n_kept++;
-    name->last = index;
     name->n_waiting++;
     name->touched_s = (uint32_t)(now_ns / NS_PER_SEC);
     return tx_is_ok(tx) ? index : 0;
+}
+
+/* Nobody has been granted it since the claim left. */
+static bool may_retake(const struct name_cell *name, const struct claim_request *request)
+{
+    return request->retakes && request->retakes == name->token && name->n_held == 0 &&
+           request->mode == STILE_EXCLUSIVE;
 }
 
 uint32_t local_queue_enter(struct tx *tx, uint32_t name_index, const struct claim_request *request,
@@ -236,8 +255,9 @@ uint32_t local_queue_enter(struct tx *tx, uint32_t name_index, const struct clai
         local_tx_fail(tx, STILE_REFUSED, 0, "65535 claims are already in the queue of this name");
         return 0;
     }
-    uint32_t index = append(tx, name_index, request, now_ns);
-    if (!index || name->n_waiting > 1 || !may_hold(tx, name, tx_claim(tx, index)))
+    bool retakes = may_retake(name, request);
+    uint32_t index = add_claim(tx, name_index, request, retakes, now_ns);
+    if (!index || (name->n_waiting > 1 && !retakes) || !may_hold(tx, name, tx_claim(tx, index)))
         settle(tx, name_index, now_ns, wakeups);
     else if (!grant(tx, tx_edit_name(tx, name_index), index, now_ns))
         local_tx_fail(tx, STILE_REFUSED, 0,
@@ -302,7 +322,7 @@ void local_queue_leave(struct tx *tx, uint32_t index, enum leave_how how, uint64
     local_names_drop_if_idle(tx, claim.name);
 }
 
-bool local_queue_leave_quietly(struct tx *tx, uint32_t index)
+bool local_queue_leave_quietly(struct tx *tx, uint32_t index, bool open)
 {
     const struct claim_cell *claim = tx_edit_claim(tx, index);
     const struct name_cell *name = tx_edit_name(tx, claim->name);
@@ -310,12 +330,102 @@ bool local_queue_leave_quietly(struct tx *tx, uint32_t index)
         return false;
     uint32_t name_index = claim->name;
     unlink_claim(tx, index);
-    local_names_drop_if_idle(tx, name_index);
+    if (local_names_is_far_up(name_index, name))
+        local_names_drop_if_idle(tx, name_index);
+    else if (open && !name->first)
+        local_quick_open(tx, name_index);
     return true;
+}
+
+uint64_t local_queue_waited_for_since(struct tx *tx, uint32_t index)
+{
+    uint32_t next = tx_claim(tx, index)->next;
+    return next ? tx_claim(tx, next)->since_ns : 0;
+}
+
+bool local_queue_leave_open(struct tx *tx, uint32_t index, uint64_t now_ns, struct wakeups *wakeups)
+{
+    const struct claim_cell *claim = tx_claim(tx, index);
+    uint32_t name_index = claim->name, waiter = claim->next;
+    if (claim->state != CLAIM_HELD || claim->mode != STILE_EXCLUSIVE || claim->hold_ms || !waiter)
+        return false;
+    unlink_claim(tx, index);
+    tx_edit_name(tx, name_index)->touched_s = (uint32_t)(now_ns / NS_PER_SEC);
+    if (!tx_claim(tx, waiter)->woken) {
+        tx_edit_claim(tx, waiter)->woken = true;
+        add_wakeup(wakeups, waiter, tx_claim(tx, waiter));
+    }
+    local_observers_wake(tx, name_index, wakeups);
+    return true;
+}
+
+void local_queue_note_look(struct tx *tx, uint32_t index)
+{
+    if (tx_claim(tx, index)->woken)
+        tx_edit_claim(tx, index)->woken = false;
+}
+
+/* ---- names that are taken by their word ---- */
+
+/* Now and then a session of the same tag is the holder's successor; then the claim is that
+ * session's until it ends. */
+static void add_holder(struct tx *tx, uint32_t name_index, const struct quick_truth *truth)
+{
+    uint64_t session = local_sessions_by_tag(tx, truth->tag);
+    if (!session)
+        return; /* it died, and was cleared away: so is what it held */
+    struct claim_request holder = {.session = session, .mode = STILE_EXCLUSIVE};
+    uint32_t index = add_claim(tx, name_index, &holder, true, truth->since_ns);
+    struct name_cell *name = tx_edit_name(tx, name_index);
+    struct claim_cell *claim = tx_edit_claim(tx, index);
+    claim->token = truth->token;
+    claim->state = CLAIM_HELD;
+    name->held_last = index;
+    name->n_held++;
+    name->n_waiting--;
+}
+
+void local_queue_close(struct tx *tx, uint32_t name_index)
+{
+    struct quick_truth truth;
+    if (!name_index || !tx_name(tx, name_index)->is_quick ||
+        !local_quick_freeze(&truth, tx, name_index))
+        return;
+    struct name_cell *name = tx_edit_name(tx, name_index);
+    name->is_quick = false;
+    name->token = truth.token;
+    if (truth.held)
+        add_holder(tx, name_index, &truth);
+}
+
+uint64_t local_queue_quick_holder(struct tx *tx, uint32_t name_index)
+{
+    struct quick_truth truth;
+    if (!tx_name(tx, name_index)->is_quick || !local_quick_read(&truth, tx, name_index) ||
+        !truth.held)
+        return 0;
+    return local_sessions_by_tag(tx, truth.tag);
+}
+
+uint32_t local_queue_adopt(struct tx *tx, uint32_t name_index, const struct claim_request *request,
+                           uint64_t token)
+{
+    local_queue_close(tx, name_index);
+    uint32_t index = tx_name(tx, name_index)->first;
+    if (!index)
+        return 0;
+    const struct claim_cell *claim = tx_claim(tx, index);
+    if (!claim_is_held(claim) || claim->state == CLAIM_GHOST || claim->token != token ||
+        claim->session != request->session)
+        return 0;
+    if (claim->id != request->id)
+        tx_edit_claim(tx, index)->id = request->id;
+    return index;
 }
 
 void local_queue_end_all(struct tx *tx, uint32_t name_index, uint64_t now_ns)
 {
+    local_queue_close(tx, name_index);
     uint32_t next = tx_name(tx, name_index)->first;
     while (next && tx->n_edits < EDITS_FOR_GRANTS) {
         const struct claim_cell *claim = tx_claim(tx, next);

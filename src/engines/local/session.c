@@ -33,7 +33,8 @@ static enum stile_status register_session(struct local *local, struct stile_erro
     self_command(command, sizeof command, local->engine.label);
     if (!local_tx_begin(&tx, &local->env->store))
         return local_tx_error(&tx, err);
-    local_sessions_add(&tx, local->id, local->engine.pid, local_now(local), host, command);
+    local->has_tag =
+        local_sessions_add(&tx, local->id, local->engine.pid, local_now(local), host, command);
     return local_tx_commit(&tx) ? STILE_OK : local_tx_error(&tx, err);
 }
 
@@ -80,6 +81,7 @@ static void check_files(struct timer *timer)
     }
     local_wakeup_make_all_due(local);
     local_wakeup_run_due(local);
+    local_cells_report_gone(local);
     close_witness(local);
 }
 

@@ -57,12 +57,14 @@ void local_store_unmap(struct store *store)
     store->cells = NULL;
 }
 
-/* The file never gets shorter while it is in use: if it has, it was truncated from outside. */
+/* The file never gets shorter while it is in use: if it has, it was truncated from outside. A size
+ * that the kernel does not give is no reason to tell a user to remove the file: pages that are
+ * missing are noticed when they are touched. */
 bool local_store_is_whole(const struct store *store)
 {
     struct stat st;
-    return !store->is_torn && fstat(store->fd, &st) == 0 &&
-           (uint64_t)st.st_size >= (uint64_t)store->n_cells * CELL_BYTES;
+    return !store->is_torn && (fstat(store->fd, &st) != 0 ||
+                               (uint64_t)st.st_size >= (uint64_t)store->n_cells * CELL_BYTES);
 }
 
 /* What else must agree between two programs that map the same file: the order of bytes, the layout,
@@ -96,7 +98,7 @@ void local_store_format(struct store *store, const uint8_t boot[16], uint32_t ep
     ledger->n_used = AT_FIRST;
     ledger->n_cells = store->n_cells;
     ledger->generation = 1;
-    for (uint32_t i = AT_BUCKETS; i < AT_FIRST; i++)
+    for (uint32_t i = AT_BUCKETS; i < AT_QUICK; i++)
         seal(store, i, CELL_BUCKETS);
     store->cells[AT_LOCK].lock.top = ledger->floor;
     store->cells[AT_LOCK].lock.top_check = store_top_check(ledger->floor);
@@ -304,6 +306,7 @@ bool local_tx_begin(struct tx *tx, struct store *store)
     tx->store = store;
     tx->status = STILE_OK;
     tx->n_edits = tx->n_reads = tx->whole = 0;
+    tx->opens = NULL;
     if (!store_is_size_fresh(store) && !local_store_is_whole(store)) {
         local_tx_fail(tx, STILE_CORRUPT, 0, "it has been truncated");
         return false;
@@ -346,6 +349,10 @@ bool local_tx_commit(struct tx *tx)
         store->cells[index].check = cell_sum(&store->cells[index], index);
     }
     write_journal_word(store, tx->sequence + 1, 0);
+    /* Not before: what is taken by the word is not undone. Not after the mutex is free: another
+     * transaction may have closed the name by then. */
+    if (tx->opens)
+        __atomic_store_n(tx->opens, tx->open_word, __ATOMIC_RELEASE);
     local_mutex_leave(store);
     if (store->is_torn) /* what was written is lost */
         local_tx_fail(tx, STILE_CORRUPT, 0, "it has been truncated");

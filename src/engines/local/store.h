@@ -41,8 +41,10 @@ struct tx {
     uint32_t sequence;
     uint32_t n_edits;
     uint32_t n_reads;
-    uint32_t whole;  /* the cell whose checksum was verified last */
-    uint64_t marker; /* the check word of cells that are in the journal */
+    uint32_t whole;     /* the cell whose checksum was verified last */
+    uint64_t marker;    /* the check word of cells that are in the journal */
+    uint64_t *opens;    /* a word to be unfrozen once this is committed, or NULL */
+    uint64_t open_word; /* what it will be */
     union cell blank;
 };
 

@@ -64,18 +64,6 @@ const struct chained_cell *local_chain_at(struct tx *tx, uint32_t index)
     return tx_is_ok(tx) ? &cell->chained : &nothing.chained;
 }
 
-static uint32_t chain_find(struct tx *tx, uint64_t key, enum cell_kind kind)
-{
-    uint32_t next = local_names_bucket(tx, local_names_bucket_of(key));
-    while (next) {
-        const struct chained_cell *cell = local_chain_at(tx, next);
-        if (cell->key == key && cell->kind == kind)
-            return next;
-        next = cell->chain;
-    }
-    return 0;
-}
-
 void local_chain_insert(struct tx *tx, uint64_t key, uint32_t index, enum cell_kind kind)
 {
     uint32_t bucket = local_names_bucket_of(key);
@@ -207,10 +195,10 @@ void local_names_forget(struct tx *tx, uint32_t index)
 
 static bool is_idle(const struct name_cell *name)
 {
-    return name->kind == CELL_NAME && !name->first && !name->n_watched;
+    return name->kind == CELL_NAME && !name->first && !name->n_watched && !name->is_quick;
 }
 
-static bool is_far_up(uint32_t index, const struct name_cell *name)
+bool local_names_is_far_up(uint32_t index, const struct name_cell *name)
 {
     return index > KEPT_CELLS || name->text > KEPT_CELLS || name->spare > KEPT_CELLS;
 }
@@ -218,13 +206,14 @@ static bool is_far_up(uint32_t index, const struct name_cell *name)
 bool local_names_is_to_go(uint32_t index, const struct chained_cell *cell, uint32_t now_s)
 {
     const struct name_cell *name = (const struct name_cell *)cell;
-    return is_idle(name) && (is_far_up(index, name) || name->touched_s + FORGET_AFTER_S < now_s);
+    return is_idle(name) &&
+           (local_names_is_far_up(index, name) || name->touched_s + FORGET_AFTER_S < now_s);
 }
 
 void local_names_drop_if_idle(struct tx *tx, uint32_t index)
 {
     const struct name_cell *name = tx_name(tx, index);
-    if (is_far_up(index, name) && is_idle(name))
+    if (local_names_is_far_up(index, name) && is_idle(name))
         local_names_forget(tx, index);
 }
 
@@ -241,9 +230,35 @@ bool local_names_is_still(struct tx *tx, uint32_t index, uint32_t born, uint64_t
 
 /* ---- sessions ---- */
 
-void local_sessions_add(struct tx *tx, uint64_t id, int64_t pid, uint64_t now_ns, const char *host,
+/* They are in the chains by what a word has of them (quick.h). */
+static uint32_t find_session(struct tx *tx, uint64_t id, uint64_t mask)
+{
+    uint32_t next = local_names_bucket(tx, local_sessions_bucket_of(id));
+    while (next) {
+        const union cell *cell = local_tx_peek(tx, next);
+        if (cell->kind == CELL_SESSION && ((cell->session.id ^ id) & mask) == 0 &&
+            (mask == UINT64_MAX || cell->session.has_tag))
+            return next;
+        next = local_chain_at(tx, next)->chain;
+    }
+    return 0;
+}
+
+uint32_t local_sessions_bucket_of(uint64_t id)
+{
+    return local_names_bucket_of(id & QUICK_TAG_MASK);
+}
+
+uint64_t local_sessions_by_tag(struct tx *tx, uint64_t tag)
+{
+    uint32_t index = find_session(tx, tag, QUICK_TAG_MASK);
+    return index ? tx_read(tx, index, CELL_SESSION)->session.id : 0;
+}
+
+bool local_sessions_add(struct tx *tx, uint64_t id, int64_t pid, uint64_t now_ns, const char *host,
                         const char *command)
 {
+    bool has_tag = local_sessions_by_tag(tx, id & QUICK_TAG_MASK) == 0;
     char text[SESSION_HOST_MAX + SESSION_COMMAND_MAX];
     size_t host_len = strnlen(host, SESSION_HOST_MAX);
     size_t command_len = strnlen(command, SESSION_COMMAND_MAX);
@@ -260,14 +275,16 @@ void local_sessions_add(struct tx *tx, uint64_t id, int64_t pid, uint64_t now_ns
     session->text = stored;
     session->host_len = (uint16_t)host_len;
     session->command_len = (uint16_t)command_len;
-    local_chain_insert(tx, id, index, CELL_SESSION);
+    session->has_tag = has_tag;
+    local_chain_insert(tx, id & QUICK_TAG_MASK, index, CELL_SESSION);
     struct ledger_cell *ledger = tx_edit_ledger(tx);
     ledger->n_sessions += ledger->n_sessions < UINT16_MAX;
+    return has_tag;
 }
 
 uint32_t local_sessions_find(struct tx *tx, uint64_t id)
 {
-    return chain_find(tx, id, CELL_SESSION);
+    return find_session(tx, id, UINT64_MAX);
 }
 
 void local_sessions_drop(struct tx *tx, uint64_t id)
@@ -276,7 +293,7 @@ void local_sessions_drop(struct tx *tx, uint64_t id)
     if (!index)
         return;
     uint32_t text = tx_read(tx, index, CELL_SESSION)->session.text;
-    chain_remove(tx, id, index);
+    chain_remove(tx, id & QUICK_TAG_MASK, index);
     local_text_free(tx, text);
     local_tx_free(tx, index, CELL_SESSION);
     struct ledger_cell *ledger = tx_edit_ledger(tx);

@@ -11,7 +11,7 @@
 
 #include <stddef.h>
 
-#include "engines/local/store.h"
+#include "engines/local/quick.h"
 #include "io/loop.h"
 
 #define CLAIMS_PER_NAME_MAX UINT16_MAX
@@ -34,6 +34,7 @@ struct wakeup {
     uint64_t session;
     uint32_t id;
     uint32_t cell; /* the claim or observer, to be cleared away if its session is dead */
+    uint32_t name; /* if the id is 0: the claim that has taken this name by its word */
     enum wakeup_kind kind;
 };
 
@@ -78,6 +79,7 @@ void local_names_sweep(struct tx *tx, unsigned n_cells, uint32_t edits, uint64_t
 void local_names_drop_if_idle(struct tx *tx, uint32_t name);
 /* For names.c: forgets an unused name; whether a name is due to be forgotten. */
 void local_names_forget(struct tx *tx, uint32_t name);
+bool local_names_is_far_up(uint32_t index, const struct name_cell *name);
 bool local_names_is_to_go(uint32_t name, const struct chained_cell *cell, uint32_t now_s);
 uint32_t local_names_bucket_of(uint64_t key);
 uint32_t local_names_bucket(struct tx *tx, uint32_t bucket); /* the first cell of its chain */
@@ -96,9 +98,13 @@ void local_names_text(struct tx *tx, char *text, const struct name_cell *name);
 #define SESSION_HOST_MAX    64
 #define SESSION_COMMAND_MAX 200
 
-void local_sessions_add(struct tx *tx, uint64_t id, int64_t pid, uint64_t now_ns, const char *host,
+/* False: it may not take words, because an older session has the same tag. */
+bool local_sessions_add(struct tx *tx, uint64_t id, int64_t pid, uint64_t now_ns, const char *host,
                         const char *command);
 uint32_t local_sessions_find(struct tx *tx, uint64_t id);
+/* The id of the session whose words have this tag, or 0: it is gone. */
+uint64_t local_sessions_by_tag(struct tx *tx, uint64_t tag);
+uint32_t local_sessions_bucket_of(uint64_t id);
 void local_sessions_drop(struct tx *tx, uint64_t id);
 
 uint32_t local_observers_add(struct tx *tx, uint64_t session, uint32_t id, uint32_t name);
@@ -142,6 +148,7 @@ struct claim_request {
     enum stile_mode mode;
     uint32_t slots;
     uint32_t hold_ms, delay_ms;
+    uint64_t retakes; /* the token of its last grant, to go ahead of the waiters; 0: never */
 };
 
 enum leave_how {
@@ -156,8 +163,31 @@ uint32_t local_queue_enter(struct tx *tx, uint32_t name, const struct claim_requ
 void local_queue_leave(struct tx *tx, uint32_t claim, enum leave_how how, uint64_t now_ns,
                        struct wakeups *wakeups);
 /* The usual release: without waiters, observers or a hold, so no wake-up is sent and the clock is
- * not read. False: it is not that simple; nothing has been done. */
-bool local_queue_leave_quietly(struct tx *tx, uint32_t claim);
+ * not read. False: it is not that simple; nothing has been done. open: the next claim may take the
+ * name by its word, if it is one that is kept. */
+bool local_queue_leave_quietly(struct tx *tx, uint32_t claim, bool open);
+
+/* Closes an open name: from here on its list of claims names the holder. To be called before
+ * anything is read or changed of a name's claims; without effect on a closed one. The holder's
+ * claim has the id 0 until its session adopts it. */
+void local_queue_close(struct tx *tx, uint32_t name);
+/* The session that holds an open name by its word; 0: none. */
+uint64_t local_queue_quick_holder(struct tx *tx, uint32_t name);
+/* The claim that this session was granted by the word with this token, and its id from now on. 0:
+ * it is no longer held. */
+uint32_t local_queue_adopt(struct tx *tx, uint32_t name, const struct claim_request *request,
+                           uint64_t token);
+
+/* When the claim behind this one came; 0: there is none. */
+uint64_t local_queue_waited_for_since(struct tx *tx, uint32_t claim);
+/* A release that leaves the lock free for a moment instead of handing it over (fair=). The first
+ * waiter is woken and takes it, unless the claim that has just left enters again before that: then
+ * it goes ahead of the waiters. Any other claim that enters has the first waiter granted. False: a
+ * hold, or no waiter; nothing has been done. */
+bool local_queue_leave_open(struct tx *tx, uint32_t claim, uint64_t now_ns,
+                            struct wakeups *wakeups);
+/* This waiter has looked and was not granted: it is to be woken again when the lock is free. */
+void local_queue_note_look(struct tx *tx, uint32_t claim);
 
 /* All claims of the name end, and none is granted. To be called again as long as it makes edits. */
 void local_queue_end_all(struct tx *tx, uint32_t name, uint64_t now_ns);

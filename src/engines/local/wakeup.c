@@ -100,7 +100,7 @@ struct datagram {
     uint32_t magic;
     uint32_t kind;
     uint32_t id;
-    uint32_t unused;
+    uint32_t name; /* if the id is 0 */
 };
 
 /* ---- slots ---- */
@@ -180,18 +180,28 @@ void local_wakeup_run_due(struct local *local)
     run_due(&local->due_task);
 }
 
-static void wake_self(struct local *local, uint32_t kind, uint32_t slot)
+/* The claim that has taken this name by its word has no id in the table yet. */
+static void wake_quick(struct local *local, uint32_t name)
 {
-    if (kind == WAKE_LISTENER)
+    for (uint32_t i = 0; i < local->n_slots; i++)
+        if (local->slots[i].watcher && local->slots[i].watcher->quick == name)
+            local_wakeup_make_due(local, local->slots[i].watcher);
+}
+
+static void wake_self(struct local *local, const struct wakeup *wakeup)
+{
+    if (wakeup->kind == WAKE_LISTENER)
         renew_listener(local);
-    else if (slot > 0 && slot <= local->n_slots && local->slots[slot - 1].watcher)
-        local_wakeup_make_due(local, local->slots[slot - 1].watcher);
+    else if (wakeup->id == 0 && wakeup->name)
+        wake_quick(local, wakeup->name);
+    else if (wakeup->id > 0 && wakeup->id <= local->n_slots && local->slots[wakeup->id - 1].watcher)
+        local_wakeup_make_due(local, local->slots[wakeup->id - 1].watcher);
 }
 
 void local_wakeup_make_all_due(struct local *local)
 {
     for (uint32_t i = 1; i <= local->n_slots; i++)
-        wake_self(local, WAKE_CLAIM, i);
+        wake_self(local, &(struct wakeup){.id = i, .kind = WAKE_CLAIM});
 }
 
 /* Reads all queued datagrams in one system call. */
@@ -214,7 +224,9 @@ static void read_wakeups(struct watch *watch, uint32_t events)
     (void)events;
     for (int i = 0; i < n; i++)
         if (messages[i].msg_len == sizeof *datagrams && datagrams[i].magic == WAKEUP_MAGIC)
-            wake_self(local, datagrams[i].kind, datagrams[i].id);
+            wake_self(local, &(struct wakeup){.kind = (enum wakeup_kind)datagrams[i].kind,
+                                              .id = datagrams[i].id,
+                                              .name = datagrams[i].name});
     if (n >= WAKEUPS_MANY)
         local_wakeup_make_all_due(local);
     run_due(&local->due_task);
@@ -270,7 +282,8 @@ static ssize_t send_to(int fd, const struct datagram *datagram, const struct soc
 static bool send_wakeup(struct local *local, const struct wakeup *wakeup)
 {
     struct sockaddr_un address;
-    struct datagram datagram = {.magic = WAKEUP_MAGIC, .kind = wakeup->kind, .id = wakeup->id};
+    struct datagram datagram = {
+        .magic = WAKEUP_MAGIC, .kind = wakeup->kind, .id = wakeup->id, .name = wakeup->name};
     struct connection *connection = find_connection(local, wakeup->session);
     if (connection && (send_to(connection->fd - 1, &datagram, NULL) >= 0 || errno == EAGAIN))
         return true;
@@ -302,7 +315,7 @@ void local_wakeup_deliver(struct local *local, struct wakeups *wakeups)
     while (wakeups->head != wakeups->tail) {
         struct wakeup wakeup = wakeups->ring[wakeups->head++ % WAKEUPS_MAX];
         if (wakeup.session == local->id)
-            wake_self(local, wakeup.kind, wakeup.id);
+            wake_self(local, &wakeup);
         else if (!send_wakeup(local, &wakeup) &&
                  !local_liveness_is_alive(local->env->store.live_fd, wakeup.session))
             clear_away(local, &wakeup, wakeups);
