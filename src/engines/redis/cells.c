@@ -2,7 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cells: the value is a string, stile:cell:{K}, that any client can GET. Beside it, in the same
  * slot, is the guard of the resource K (guard/), a hash with the fields token and issuer; version
- * counts the puts, and stays when the value is removed. Each request is one script.
+ * counts the puts, and stays when the value is removed. Both expire together if the cell is put
+ * with keep. Each request is one script.
  *
  * A list is made of SCAN on every primary, for the names, and then of one script for some of them
  * at a time, in byte order; in a Cluster for one at a time, because each has a slot of its own. */
@@ -16,7 +17,7 @@
 #include "engines/redis/redis.h"
 
 #define CELL_KEYS   2
-#define CELL_ARGS   5
+#define CELL_ARGS   6
 #define LISTED_ONCE 32
 
 /* ---- one cell, from the reply of a script ---- */
@@ -147,6 +148,8 @@ static void take(struct cell_request *request, const redisReply *reply)
     const redisReply *value = element_at(reply, 4);
     enum stile_status status = outcome_of(reply);
     struct stile_error refused = {.status = status};
+    if (request->verb == CELL_GET)
+        cell.time_us = (int64_t)(number_in(reply, 5) * 1000000 + number_in(reply, 6));
     if (request->verb == CELL_GET && text_of(value)) {
         cell.value = value->str;
         cell.size = value->len;
@@ -195,18 +198,22 @@ static void send(struct cell_request *request, const struct lua *script,
     struct redis *redis = redis_of(request->engine);
     struct conn_arg args[CELL_KEYS + CELL_ARGS];
     char room[CELL_KEYS * RESOURCE_ROOM], token[NUMBER_MAX], version[NUMBER_MAX] = "";
+    char keep[NUMBER_MAX] = "";
     struct stile_error err;
     size_t n = CELL_KEYS;
     write_keys(args, room, request->key, request->key_len);
     redis_number_write(token, request->token);
     if (!request->any_version)
         redis_number_write(version, request->if_version);
+    if (request->keep_ns)
+        redis_number_write(keep, request->keep_ns / NS_PER_MS);
     if (first) {
         args[n++] = *first;
         args[n++] = CONN_TEXT(token);
         args[n++] = CONN_TEXT(request->issuer);
         args[n++] = CONN_TEXT(request->strict ? "1" : "");
         args[n++] = CONN_TEXT(version);
+        args[n++] = CONN_TEXT(keep);
     }
     if (redis_node_eval(redis_route_to_key(redis, args), script, args, CELL_KEYS, n, on_answer,
                         request, &err))
@@ -223,7 +230,9 @@ static void run(struct engine *engine, struct cell_request *request)
     (void)engine;
     if (request->verb == CELL_RAISE || request->verb == CELL_RESET)
         request->any_version = true;
-    if (request->verb == CELL_LIST) {
+    if (request->verb == CELL_PACE) {
+        redis_pace(request);
+    } else if (request->verb == CELL_LIST) {
         list(request);
     } else if (request->verb == CELL_GET) {
         send(request, &redis_script_cell_get, NULL);
@@ -243,6 +252,7 @@ struct cell_listing {
     struct node *node; /* the node being scanned */
     struct names names;
     size_t asked, shown; /* of the names */
+    const char *damaged; /* one of the names, whose guard is; NULL: none */
     char pattern[PATTERN_ROOM(sizeof CELL_STEM, STILE_NAME_MAX)];
     struct conn_arg keys[LISTED_ONCE * CELL_KEYS];
     char room[LISTED_ONCE * CELL_KEYS * RESOURCE_ROOM];
@@ -270,6 +280,16 @@ static void end_list(struct cell_listing *listing, const struct stile_error *err
     end(request, err);
 }
 
+static void end_shown(struct cell_listing *listing)
+{
+    struct stile_error why;
+    if (listing->damaged)
+        error_set(&why, STILE_CORRUPT, 0,
+                  "the guard of '%.300s' is damaged: TYPE and HGETALL " GUARD_STEM "{...} show it",
+                  listing->damaged);
+    end_list(listing, listing->damaged ? &why : NULL);
+}
+
 static void fail_list(struct cell_listing *listing)
 {
     struct stile_error why;
@@ -280,28 +300,32 @@ static void fail_list(struct cell_listing *listing)
 static void show_some(struct cell_listing *listing);
 
 /* A cell that was removed since its key was seen has version 0. */
+static void show_one(struct cell_listing *listing, const redisReply *reply, const char *name)
+{
+    struct cell_request *request = listing->request;
+    if (!is_cell(reply)) {
+        listing->damaged = name;
+        return;
+    }
+    struct stile_cell cell = cell_in(reply, name);
+    cell.size = (size_t)token_at(reply, 4);
+    if (cell.version)
+        request->engine->events->cell(request, &cell);
+}
+
 static void on_shown(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct cell_listing *listing = data;
-    struct cell_request *request = listing->request;
     if (err) {
         end_list(listing, err);
         return;
     }
-    bool sound = length_of(reply) == listing->asked - listing->shown;
-    for (size_t i = 0; sound && i < length_of(reply); i++)
-        sound = is_cell(element_at(reply, i));
-    if (!sound) {
+    if (length_of(reply) != listing->asked - listing->shown) {
         fail_list(listing);
         return;
     }
-    for (size_t i = 0; i < length_of(reply); i++) {
-        struct stile_cell cell =
-            cell_in(element_at(reply, i), listing->names.names[listing->shown++]);
-        cell.size = (size_t)token_at(element_at(reply, i), 4);
-        if (cell.version)
-            request->engine->events->cell(request, &cell);
-    }
+    for (size_t i = 0; i < length_of(reply); i++)
+        show_one(listing, element_at(reply, i), listing->names.names[listing->shown++]);
     show_some(listing);
 }
 
@@ -312,7 +336,7 @@ static void show_some(struct cell_listing *listing)
     char *at = listing->room;
     struct stile_error err;
     if (listing->asked == listing->names.n) {
-        end_list(listing, NULL);
+        end_shown(listing);
         return;
     }
     for (; n < most * CELL_KEYS && listing->asked < listing->names.n; n += CELL_KEYS) {
@@ -411,4 +435,5 @@ static void list(struct cell_request *request)
 
 const struct engine_cells redis_cells = {
     .run = run,
+    .paces = true,
 };

@@ -118,28 +118,15 @@ static bool has_timer(enum claim_state state)
     return state > IDLE && state < HELD;
 }
 
-static bool is_in_queue(enum claim_state state)
-{
-    return state == WAITING || state == LOOKING || state == UNANSWERED;
-}
-
-/* Later claims on its name may have to be put off. Readers and slots that were requested are no
- * reason: they may all be granted. */
-static bool comes_first(struct redis_claim *claim, enum claim_state state)
-{
-    bool requested = state == REQUESTED || state == GRANTED_EARLY;
-    return is_in_queue(state) || (requested && base_of(claim)->mode == STILE_EXCLUSIVE);
-}
-
 static void move_to(struct redis_claim *claim, enum claim_state state)
 {
     struct loop *loop = base_of(claim)->engine->loop;
     enum claim_state before = claim->state;
     assert(transitions[before] & TO(state));
     claim->state = state;
-    redis_of_claim(claim)->coming_first += comes_first(claim, state);
-    redis_of_claim(claim)->coming_first -= comes_first(claim, before);
+    redis_order_count(claim, before, state);
     if (has_timer(before) && !has_timer(state)) {
+        redis_order_leave(claim);
         loop_disarm(loop, &claim->timer);
         loop_unreserve(loop, 1);
     }
@@ -305,28 +292,6 @@ static void stop_looking(struct redis_claim *claim)
         redis_route_forget(redis_of_claim(claim), claim);
 }
 
-static bool is_same_name(const struct claim *a, const struct claim *b)
-{
-    return a->name_len == b->name_len && memcmp(a->name, b->name, a->name_len) == 0;
-}
-
-/* Without a subscription an older claim on the name is not in the server's queue, and this one
- * would overtake it if the lock were free by now. */
-static bool would_overtake(struct redis_claim *claim)
-{
-    struct redis *redis = redis_of_claim(claim);
-    struct claim *base = base_of(claim);
-    if (!redis->coming_first || !base->wait || claim_node(claim)->subscribed)
-        return false;
-    for (struct redis_claim *older = oldest_of(redis); older && older != claim;
-         older = newer_than(older)) {
-        if (comes_first(older, older->state) && base_of(older)->wait &&
-            is_same_name(base_of(older), base))
-            return true;
-    }
-    return false;
-}
-
 /* Until the subscription is up, which sends all claims in order, or until the next look. */
 static void put_off(struct redis_claim *claim)
 {
@@ -348,7 +313,7 @@ static void send_claim(struct redis_claim *claim)
     struct numbers n;
     struct call call;
     char behind[NUMBER_MAX];
-    if (would_overtake(claim)) {
+    if (redis_order_would_overtake(claim)) {
         put_off(claim);
         return;
     }
@@ -386,6 +351,26 @@ static bool begin(struct redis_claim *claim)
     return true;
 }
 
+/* A claim that has sent take.lua joins the queue only after the answer, behind any claim that is
+ * sent before that. So it joins now: claim.lua finds a grant that take.lua may have made. */
+static void join_before_others(struct redis_claim *claim)
+{
+    if (claim->state != TAKING)
+        return;
+    redis_route_forget(redis_of_claim(claim), claim);
+    claim->has_waited = true;
+    send_claim(claim);
+}
+
+/* False: this client has no older claim on the name, so that there may be no contention. */
+static bool follow_older(struct redis_claim *claim)
+{
+    struct redis_claim *older = base_of(claim)->wait ? redis_order_join(claim) : NULL;
+    if (older)
+        join_before_others(older);
+    return older;
+}
+
 void redis_claims_claim(struct engine *engine, struct claim *base)
 {
     struct redis_claim *claim = redis_claim_of(base);
@@ -398,7 +383,9 @@ void redis_claims_claim(struct engine *engine, struct claim *base)
     }
     if (!begin(claim))
         return;
-    if (base->mode == STILE_EXCLUSIVE && !claim->contended && !would_overtake(claim))
+    bool follows = follow_older(claim);
+    if (base->mode == STILE_EXCLUSIVE && !claim->contended && !follows &&
+        !redis_order_would_overtake(claim))
         send_take(claim);
     else
         send_claim(claim);
@@ -623,7 +610,7 @@ static void on_look_due(struct timer *timer)
 {
     struct redis_claim *claim = container_of(timer, struct redis_claim, timer);
     bool sure = loop_now(base_of(claim)->engine->loop) >= claim->sent_ns + SURE_NS;
-    if (!is_in_queue(claim->state))
+    if (!redis_claim_is_in_queue(claim->state))
         return;
     if (sure || claim->state == UNANSWERED || claim->asked_at != claim_node(claim))
         send_claim(claim);
@@ -699,7 +686,7 @@ static void on_checked(void *data, const redisReply *reply, const struct stile_e
 
 static void message_granted(struct redis_claim *claim)
 {
-    if (is_in_queue(claim->state))
+    if (redis_claim_is_in_queue(claim->state))
         confirm(claim);
     else if (claim->state == REQUESTED)
         move_to(claim, GRANTED_EARLY);
@@ -722,7 +709,7 @@ static void message_pause(struct redis_claim *claim, const char *text)
 {
     char *rest;
     long long ms = strtoll(text, &rest, 10);
-    if (is_in_queue(claim->state) && rest != text && ms >= 0)
+    if (redis_claim_is_in_queue(claim->state) && rest != text && ms >= 0)
         arm_look(claim, &(struct queue_status){.ms = ms, .foreign = ""});
 }
 
@@ -770,7 +757,7 @@ void redis_claims_look_again(struct node *node)
             continue;
         if (asked)
             redis_route_forget(node->redis, claim);
-        if (asked || is_in_queue(claim->state)) {
+        if (asked || redis_claim_is_in_queue(claim->state)) {
             claim->has_waited = true;
             send_claim(claim);
         } else if (checks < CHECKS_MAX) {
@@ -792,7 +779,7 @@ void redis_claims_follow(struct redis *redis)
 {
     for (struct redis_claim *claim = oldest_of(redis), *next; claim; claim = next) {
         next = newer_than(claim);
-        if (is_in_queue(claim->state) && claim->asked_at != claim_node(claim)) {
+        if (redis_claim_is_in_queue(claim->state) && claim->asked_at != claim_node(claim)) {
             claim->has_waited = true;
             send_claim(claim);
         }

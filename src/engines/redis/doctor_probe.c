@@ -106,9 +106,13 @@ char *redis_probe_cli(const struct conn_options *o, const char *flags)
 #define RIGHTS_MAX 32
 #define CHANNEL    "stile:0000000000000000"
 static const char *const rights_of_server[] = {
-    "del",     "exists", "get",           "hdel",  "hget", "hset",      "incr",   "pexpire",
-    "psetex",  "pttl",   "publish",       "scan",  "set",  "time",      "zadd",   "zcard",
-    "zpopmin", "zrange", "zrangebyscore", "zrank", "zrem", "zrevrange", "zscore", NULL};
+    "del", "exists", "get", "hdel", "hget", "hset", "incr", "pexpire", "psetex", "pttl", "publish",
+    "scan", "set", "time", "zadd", "zcard", "zpopmin", "zrange", "zrangebyscore", "zrank", "zrem",
+    "zrevrange", "zscore",
+    /* for cells */
+    "hincrby", "hmget", "persist", "pexpireat", "strlen", NULL};
+static const char *const rights_of_cells[] = {"hincrby",   "hmget",  "persist",
+                                              "pexpireat", "strlen", NULL};
 static const char *const rights_of_node[] = {
     "del",     "exists", "get",   "hdel",   "hget", "hmget",   "hset",   "lindex",
     "lpop",    "lpos",   "lpush", "lrange", "lrem", "pexpire", "psetex", "pttl",
@@ -155,12 +159,33 @@ static void take_config(const struct probe_question *q, const redisReply *reply,
     snprintf(q->word->text, sizeof q->word->text, "%s", text ? text : "");
 }
 
+static bool is_for_cells(const struct probe *v, const char *right, size_t len)
+{
+    const char *const *at = rights_of_cells;
+    while (*at && (strlen(*at) != len || strncmp(*at, right, len) != 0))
+        at++;
+    return v->role == PROBE_SERVER && *at;
+}
+
+/* Words with a space between them; the last ones are left out if there is no room. */
+static void add_word(char *words, const char *word, size_t len)
+{
+    size_t used = strlen(words);
+    if (used + 1 + len < PROBE_DENIED_SIZE)
+        snprintf(words + used, PROBE_DENIED_SIZE - used, "%s%.*s", used ? " " : "", (int)len, word);
+}
+
 static void take_rights(const struct probe_question *q, const redisReply *reply,
                         const struct stile_error *err)
 {
+    struct probe *v = q->probe;
     take_success(q, reply, err);
-    if (!err && text_of(reply))
-        snprintf(q->probe->denied, sizeof q->probe->denied, "%s", text_of(reply));
+    const char *word = err ? NULL : text_of(reply);
+    while (word && *word) {
+        size_t len = strcspn(word, " ");
+        add_word(is_for_cells(v, word, len) ? v->denied_to_cells : v->denied, word, len);
+        word += len + strspn(word + len, " ");
+    }
 }
 
 static void take_lease(const struct probe_question *q, const redisReply *reply,

@@ -11,9 +11,10 @@
 #include "engines/kit/doctor.h"
 #include "engines/redis/connection.h"
 
-#define PROBE_WORD      64
-#define PROBE_QUESTIONS 20
-#define PROBE_ROUNDS    2
+#define PROBE_WORD        64
+#define PROBE_DENIED_SIZE 256
+#define PROBE_QUESTIONS   20
+#define PROBE_ROUNDS      2
 
 /* An answer of one word, or why there is none. */
 struct probe_word {
@@ -62,7 +63,8 @@ struct probe {
         active_replica; /* the same; KeyDB: every one of several servers takes writes */
     struct probe_word scripts, own_keys, messages; /* allowed, and working? */
     struct probe_word listening, waits, clock;
-    char denied[256];     /* commands that scripts may not call, separated by spaces */
+    /* Commands that scripts may not call, separated by spaces: those of locks, and of cells. */
+    char denied[PROBE_DENIED_SIZE], denied_to_cells[PROBE_DENIED_SIZE];
     long long sentinels;  /* that watch it */
     bool cluster_is_down; /* as it reports */
     long long lease_ms;   /* the longest remaining lease of our locks there */

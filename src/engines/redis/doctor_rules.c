@@ -50,19 +50,20 @@ static bool lacks_keys(struct doctor_draft *draft, const struct doctor_facts *fa
     return v->scripts.known && redis_error_is_denial(&v->own_keys.error);
 }
 
-/* "+del +set" of "del set". */
+/* "+del +set" of "del set"; the rule's column is their place in the probe. */
 static bool lacks_commands(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    char rights[2 * sizeof facts->v->denied] = "";
+    const char *denied = (const char *)facts->v + draft->rule->column;
+    char rights[2 * PROBE_DENIED_SIZE] = "";
     size_t n = 0;
-    for (const char *name = facts->v->denied; *name; name++) {
+    for (const char *name = denied; *name; name++) {
         rights[n++] = *name;
         if (*name == ' ')
             rights[n++] = '+';
     }
-    doctor_put(draft, "%s", facts->v->denied);
+    doctor_put(draft, "%s", denied);
     doctor_put(draft, "+%s", rights);
-    return *facts->v->denied;
+    return *denied;
 }
 
 static bool lacks_messages(struct doctor_draft *draft, const struct doctor_facts *facts)
@@ -93,8 +94,14 @@ static const struct doctor_rule acl_rules[] = {
      .why = "The token and the queue of a name are kept beside its key: without them nothing can "
             "be locked.",
      .cure = KEPT, .command = "$2"},
-    {"commands", STILE_DANGER, lacks_commands, .what = "its ACL does not let this user call $1",
+    {"commands", STILE_DANGER, lacks_commands, ERROR(denied),
+     .what = "its ACL does not let this user call $1",
      .why = "Every step of a lock is a script, and a script may only call what its user may.",
+     .cure = KEPT, .command = "ACL SETUSER NAME $2"},
+    {"cell-commands", STILE_NOTE, lacks_commands, ERROR(denied_to_cells),
+     .what = "its ACL does not let this user call $1",
+     .why =
+         "Locks do not need them, but stile cell, guard, once, elect --proclaim, pace and crdt do.",
      .cure = KEPT, .command = "ACL SETUSER NAME $2"},
     {"messages", STILE_DANGER, lacks_messages,
      .what = "does not let this user publish and subscribe: $1",

@@ -29,10 +29,11 @@ char *redis_keys_of_name(struct conn_arg *args, char *room, const char *const *s
 bool redis_key_is_derived(const char *key, size_t len);
 
 /* The keys of a resource, in the slot of a data key with its name, as guard/lib/names.lua names
- * them: stile:guard:{name}, stile:cell:{name}. No prefix of locks: users' own scripts name them,
- * too. */
+ * them: stile:guard:{name}, stile:cell:{name}, stile:pace:{name}. No prefix of locks: users' own
+ * scripts name them, too. */
 #define GUARD_STEM    "stile:guard:"
 #define CELL_STEM     "stile:cell:"
+#define PACE_STEM     "stile:pace:"
 #define RESOURCE_ROOM (2 * STILE_NAME_MAX + 32)
 /* Returns where it stopped writing. */
 char *redis_key_of_resource(struct conn_arg *arg, char *at, const char *stem, const char *name,

@@ -20,6 +20,7 @@
  *     keys.c, identity.c, address.c   keys, owner values, the URL
  *     inspect.c                       list, show, watch, break
  *     cells.c                         values with a version and a guard
+ *     pace.c                          starts at a rate
  *     guard/, install.c               the guard for users' own data
  *     doctor_probe.c, doctor_rules.c  is this server fit for locks?
  */
@@ -560,6 +561,9 @@ const struct engine_class redis_class = {
             .detached = true,
             .restores = true,
             .cells = true,
+            .clock = true,
+            .keeps = true,
+            .paces = true,
             .token_is =
                 "a counter that all names share, incremented in the same script as the grant",
             .survives =

@@ -16,7 +16,8 @@
 #include "engines/redis/scripts.h"
 #include "engines/redis/topology.h"
 
-#define SHARED_ROOM 32 /* for a key that all names share */
+#define SHARED_ROOM  32 /* for a key that all names share */
+#define NAME_BUCKETS 512
 
 /* Its transitions are in claims.c. From TAKING to REPLICATING it is not granted yet, and has a
  * timer. */
@@ -63,6 +64,7 @@ struct redis_claim {
     struct node *replicates_at; /* REPLICATING: the node that sends WAIT, else NULL */
     struct redis_claim *replicates_next; /* in a list of that node */
     replicated_fn *replicated;
+    struct redis_claim *newest_next; /* in the same bucket of redis->newest */
 };
 
 enum opening_stage {
@@ -108,9 +110,11 @@ struct redis {
     struct conn_options options; /* of all connections; owns its strings */
     char *user, *password, *path;
     struct leased_claims claims;
-    struct link_leases leases; /* of these claims */
-    size_t coming_first;       /* of these claims: the waiting and the requested, see claims.c */
+    struct link_leases leases;     /* of these claims */
+    size_t coming_first;           /* of these claims: the waiting and the requested, see order.c */
     struct cell_listing *listings; /* of cells, under way */
+    /* The newest of the waiting claims on each name, by the hash of the name. */
+    struct redis_claim *newest[NAME_BUCKETS];
 };
 
 static inline struct redis *redis_of(struct engine *engine)
@@ -215,6 +219,23 @@ static inline void redis_identity_publish(struct redis *redis, const struct clai
 /* Extends the record of the session that acquired a resumed claim. */
 void redis_identity_extend(struct redis *redis, struct redis_claim *claim);
 
+/* ---- order.c ---- */
+
+static inline bool redis_claim_is_in_queue(enum claim_state state)
+{
+    return state == WAITING || state == LOOKING || state == UNANSWERED;
+}
+
+/* The claim, which will wait, is now the newest on its name. Returns the newest before it: NULL if
+ * none is under way, or if that one was granted or has ended. */
+struct redis_claim *redis_order_join(struct redis_claim *claim);
+void redis_order_leave(struct redis_claim *claim); /* whether or not it joined */
+/* Its state changes: counts the claims that come first. */
+void redis_order_count(struct redis_claim *claim, enum claim_state before, enum claim_state state);
+/* Without a subscription an older claim on the name is not in the server's queue, and this one
+ * would overtake it if the lock were free by now. */
+bool redis_order_would_overtake(struct redis_claim *claim);
+
 /* ---- claims.c ---- */
 
 void redis_claims_claim(struct engine *engine, struct claim *base);
@@ -269,6 +290,10 @@ void redis_inspect_show(struct engine *engine, struct query *query);
 void redis_inspect_break(struct engine *engine, struct query *query);
 void redis_inspect_record(struct engine *engine, struct query *query);
 void redis_inspect_cancel(struct engine *engine, struct query *query);
+
+/* ---- pace.c ---- */
+
+void redis_pace(struct cell_request *request); /* CELL_PACE */
 
 /* ---- cells.c ---- */
 

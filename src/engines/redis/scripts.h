@@ -57,6 +57,7 @@ extern const struct lua redis_script_cell_get;
 extern const struct lua redis_script_cell_list;
 extern const struct lua redis_script_cell_put;
 extern const struct lua redis_script_cell_guard;
+extern const struct lua redis_script_pace;
 extern const struct lua redis_script_doctor_lease;
 extern const struct lua redis_script_doctor_rights;
 

@@ -15,6 +15,6 @@ if bad then return bad end
 if #keys < 2 then return bad_call('the keys are a guard and the data keys to remove') end
 if #keys > WORDS_MAX then return bad_call('too many keys') end
 -- A server that is out of memory lets a script add something only after the script has changed
--- something: PERSIST counts as a change, and a guard never expires anyway.
-redis.pcall('PERSIST', keys[1])
+-- something: the deletion of a field that no guard has counts as a change.
+redis.pcall('HDEL', keys[1], '')
 return write(keys, args, read(keys[1]), 'DEL', unpack(keys, 2))

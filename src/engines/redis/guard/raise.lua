@@ -14,8 +14,8 @@
 local bad = misuse(keys, args, 2)
 if bad then return bad end
 -- A server that is out of memory lets a script add something only after the script has changed
--- something: PERSIST counts as a change, and a guard never expires anyway.
-redis.pcall('PERSIST', keys[1])
+-- something: the deletion of a field that no guard has counts as a change.
+redis.pcall('HDEL', keys[1], '')
 local seen = read(keys[1])
 local token, refused = judge(keys, args, seen)
 if not refused and is_news(seen, token, args[2]) then

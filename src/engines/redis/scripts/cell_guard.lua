@@ -10,11 +10,11 @@
 -- Safe to repeat, unless it is strict.
 --
 -- A server that is out of memory lets a script add something only after the script has changed
--- something: PERSIST counts as a change, and a guard never expires anyway.
+-- something: the deletion of a field that no guard has counts as a change.
 local call, guard, cell, verb = redis.call, KEYS[1], KEYS[2], ARGV[1]
 local token, issuer, strict, wanted = ARGV[2], ARGV[3], ARGV[4] == '1', ARGV[5]
 -- include: ../guard/lib/verdict.lua
-redis.pcall('PERSIST', guard)
+redis.pcall('HDEL', guard, '')
 local seen = call('HMGET', guard, 'token', 'issuer', 'version')
 local highest, from = seen[1] or '0', seen[2] or ''
 local version = call('EXISTS', cell) == 1 and (seen[3] or '1') or '0'

@@ -13,6 +13,7 @@ local forms = {
   time = {}, scan = {'0'}, publish = {'stile:0000000000000000', 'doctor'},
   set = {key, '', 'XX'}, psetex = {key, '0', ''}, pexpire = {key, '1'},
   hget = {key, 'f'}, hmget = {key, 'f'}, hset = {key, 'f', 'v', 'g'}, hdel = {key, 'f'},
+  hincrby = {key, 'f', 'x'}, pexpireat = {key, '1'},
   zadd = {key, 'NX', 'XX', '1', 'm'}, zrange = {key, '0', '0'}, zrevrange = {key, '0', '0'},
   zrangebyscore = {key, '0', '0'}, zrank = {key, 'm'}, zrem = {key, 'm'}, zscore = {key, 'm'},
   lindex = {key, '0'}, lpos = {key, 'x'}, lrange = {key, '0', '0'}, lrem = {key, '0', 'x'},

@@ -134,7 +134,9 @@ local function leave_gap(me)
   end
   if not entry then return false end
   local pause = lately and 1000 or first and 3000 or 20000
-  call('ZADD', queue, (time + pause) * 1000, '~gap')
+  -- Behind the first waiter, even if the clock was set back: serve() would find it again for ever.
+  local behind_first = call('ZSCORE', queue, entry) + 1
+  call('ZADD', queue, math.max((time + pause) * 1000, behind_first), '~gap')
   if value then return false end
   call('SET', gap, as_text(time + ms) .. ' ' .. as_text(seen), 'PX', '30000')
   return true
