@@ -125,6 +125,18 @@ static void end_busy(struct redlock_claim *claim)
 
 /* ---- broken ---- */
 
+/* Nodes that have no vote for this holder, and will have none: the key is another's, or has come
+ * back from one whose token is larger. */
+static unsigned count_gone(const struct redlock *redlock, const struct redlock_claim *claim)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < redlock->n; i++) {
+        const struct vote *vote = &claim->votes[i];
+        n += vote->answer == TAKEN || (vote->answer == OURS && vote->fence > claim->token);
+    }
+    return n;
+}
+
 /* Broken on so many nodes that no majority is left. by: "pid host". */
 static void vote_broken(struct vote *vote, const char *by)
 {
@@ -132,11 +144,9 @@ static void vote_broken(struct vote *vote, const char *by)
     struct redlock *redlock = redlock_of_claim(claim);
     char why[LOSS_MAX];
     struct stile_error err;
-    struct count count;
     redlock_vote_cancel(vote);
     vote->answer = TAKEN;
-    redlock_votes_count(&count, claim);
-    if (count.taken <= redlock->n - redlock->majority)
+    if (count_gone(redlock, claim) <= redlock->n - redlock->majority)
         return;
     redis_loss_broken(why, by);
     error_set(&err, STILE_LOST, 0, "%s", why);
@@ -326,19 +336,24 @@ static uint64_t until_free_ns(const struct redlock_claim *claim, const struct re
     return ours < redlock->majority ? (uint64_t)ends[redlock->majority - ours - 1] * NS_PER_MS : 0;
 }
 
-/* The best place in any queue; and whether a key is in the way that may go without a message. */
+/* The best place in any queue; and whether the claim may have to look without a message: a key is
+ * in the way that may go silently, or it stands in no queue, since no node has taken its request.
+ */
 static unsigned foremost_place(const struct redlock_claim *claim, const struct redlock *redlock,
                                bool *silent)
 {
     int place = PLACES_MAX;
+    bool queued = false;
     for (unsigned i = 0; i < redlock->n; i++) {
         const struct vote *vote = &claim->votes[i];
         if (vote->answer != TAKEN)
             continue;
+        queued |= vote->place >= 0;
         if (vote->place >= 0 && vote->place < place)
             place = vote->place;
         *silent |= !is_owner_value(vote->holder) && vote->holder[0] != '~';
     }
+    *silent |= !queued;
     return (unsigned)place;
 }
 

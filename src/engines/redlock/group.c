@@ -207,6 +207,7 @@ static void take_texts(struct node_record *record, const redisReply *reply, size
     record->answered = true;
     TAKE_TEXT(record->group, text[0]);
     record->highest = text[1] ? strtoull(text[1], NULL, 10) : 0;
+    redlock_learn(record->survey->redlock, record->highest);
     record->longest_ms = text[2] ? strtoull(text[2], NULL, 10) : 0;
     TAKE_TEXT(record->was, text[3]);
     TAKE_TEXT(record->label, text[4]);

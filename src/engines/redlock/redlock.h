@@ -119,6 +119,8 @@ struct redlock {
     char channel[CHANNEL_MAX];
     char prefix[PREFIX_MAX + 1];
     char info[INFO_MAX]; /* "pid host command", shown by stile show */
+    uint64_t highest;    /* of the fences that nodes have reported and the tokens offered: names
+                            without    a fence may well accept the next number */
     struct leased_claims claims;
     struct link_leases leases;   /* of these claims */
     struct removal *removals;    /* releases and withdrawals under way */
@@ -128,6 +130,16 @@ struct redlock {
 static inline struct redlock *redlock_of(struct engine *engine)
 {
     return (struct redlock *)engine;
+}
+
+/* Lua counts in doubles. */
+#define NUMBER_EXACT (UINT64_C(1) << 53)
+
+/* A fence of a name or a node: the next guess is larger. */
+static inline void redlock_learn(struct redlock *redlock, uint64_t fence)
+{
+    if (fence < NUMBER_EXACT && fence > redlock->highest)
+        redlock->highest = fence;
 }
 
 static inline struct redlock_claim *redlock_claim_of(struct claim *base)

@@ -158,6 +158,7 @@ static void take_answer(struct vote *vote, const redisReply *reply)
     } else if (is_array(reply, 2) && (says == REPLY_OURS || says == REPLY_CONFIRMED)) {
         vote->answer = says == REPLY_CONFIRMED ? CONFIRMED : OURS;
         vote->fence = token_at(reply, 1);
+        redlock_learn(node_of_vote(vote)->redlock, vote->fence);
     } else {
         error_set(&strange, STILE_REFUSED, 0, "an answer of an unexpected form");
         take_failure(vote, &strange);
@@ -246,12 +247,21 @@ static void ask(struct vote *vote, const struct round *round, bool again)
          &err);
 }
 
-/* The guess: if this handle's last token was the name's last, the next one is accepted at once. */
+/* If this handle's last token was the name's last, the next one is accepted at once. Otherwise the
+ * name may have no fence: then each node accepts what is larger than the fences of all its names.
+ * Claims under way must not offer the same number, or the nodes would refuse all but one. */
+static uint64_t guess(struct redlock *redlock, const struct redlock_claim *claim)
+{
+    if (claim->last_token)
+        return claim->last_token + 1;
+    return redlock->highest ? ++redlock->highest : 0;
+}
+
 void redlock_votes_ask(struct redlock_claim *claim, bool again, conn_fn *fn)
 {
     struct redlock *redlock = redlock_of_claim(claim);
     struct round round;
-    claim->token = claim->last_token ? claim->last_token + 1 : 0;
+    claim->token = redlock->fenced ? guess(redlock, claim) : 0;
     strcpy(claim->group, redlock->group);
     claim->plain = !redlock->fenced && !again && !claim->contended;
     round_write(&round, claim, fn);

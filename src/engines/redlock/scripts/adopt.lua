@@ -8,7 +8,8 @@
 -- Safe to repeat: a second run finds another group.
 --
 -- The node is quiet for the longest lease that it may have forgotten or that others have granted.
--- The node's own values are kept where they are larger.
+-- The node's own values are kept where they are larger. No fence that it still has counts for less
+-- than `floor`: a majority that missed a grant of the old group could be one of the new group.
 -- include: lib/report.lua
 local call, node = redis.call, KEYS[1]
 
@@ -21,5 +22,6 @@ if tonumber(state[3] or 0) > tonumber(longest) then longest = state[3] end
 local quiet = time[1] * 1000 + math.floor(time[2] / 1000) + longest
 call('HDEL', node, 'next')
 call('HSET', node, 'group', ARGV[1], 'highest', highest, 'longest', longest, 'was', ARGV[5],
-  'seats', ARGV[6], 'n', ARGV[7], 'past', ARGV[8], 'quiet', string.format('%.0f', quiet))
+  'seats', ARGV[6], 'n', ARGV[7], 'past', ARGV[8], 'quiet', string.format('%.0f', quiet),
+  'floor', highest)
 return report(1)

@@ -14,7 +14,7 @@
 local call, lock, fence, queue, node = redis.call, KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, px, entry = ARGV[1], ARGV[2], ARGV[7]
 
-local state = call('HMGET', node, 'group', 'highest', 'longest', 'quiet')
+local state = call('HMGET', node, 'group', 'highest', 'longest', 'quiet', 'floor')
 if state[1] ~= ARGV[3] then
   -- include: lib/other_epoch.lua
 end
@@ -35,7 +35,8 @@ if state[4] or ARGV[6] == '1' or call('EXISTS', queue) == 1
 end
 
 local stored = call('GET', fence)
-local number = string.match(stored or '', '^%d+') or state[2] or '0'
+local number, floor = string.match(stored or '', '^%d+') or state[2] or '0', state[5]
+-- include: lib/floor.lua
 local guess = tonumber(ARGV[4])
 if guess <= tonumber(number) then
   -- As in grant() of hand_over.lua: phase 2 must compare with the fence that is reported here.

@@ -11,7 +11,7 @@
 -- Safe to repeat: a second run finds the token written, reports it as the fence, and changes nothing.
 local call, lock, fence, node = redis.call, KEYS[1], KEYS[2], KEYS[3]
 
-local state = call('HMGET', node, 'group', 'highest', 'quiet')
+local state = call('HMGET', node, 'group', 'highest', 'quiet', 'floor')
 if state[1] ~= ARGV[3] then
   -- include: lib/other_epoch.lua
 end
@@ -23,7 +23,8 @@ end
 
 local holder = call('GET', lock)
 if holder ~= ARGV[1] then return {0, call('PTTL', lock), holder or '', -1} end
-local number = string.match(call('GET', fence) or '', '^%d+') or state[2] or '0'
+local number, floor = string.match(call('GET', fence) or '', '^%d+') or state[2] or '0', state[4]
+-- include: lib/floor.lua
 local token = tonumber(ARGV[4])
 if token <= tonumber(number) then return {1, tonumber(number)} end
 call('PEXPIRE', lock, ARGV[2])

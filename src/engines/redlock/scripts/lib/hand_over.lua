@@ -5,16 +5,26 @@
 -- Needs call, lock, queue, fence, node; without fences the last two are nil.
 -- include: lib/quiet.lua
 
+-- Read once: no script that hands over changes these fields before.
+local node_state
+local function read_node()
+  node_state = node_state or node and call('HMGET', node, 'group', 'quiet', 'highest', 'floor') or {}
+  return node_state
+end
+
 -- A name without a fence has the highest fence of the node. Numbers stay text where they are only
 -- passed on: Lua writes large ones as 1e+15.
 local function read_fence(stored)
-  return string.match(stored or '', '^%d+') or node and call('HGET', node, 'highest') or '0'
+  local state = read_node()
+  local number, floor = string.match(stored or '', '^%d+') or state[3] or '0', state[4]
+  -- include: lib/floor.lua
+  return number
 end
 
 -- A node without an epoch, or a quiet one, must not hand over: its vote could make a second holder.
 local function may_hand_over()
   if not node then return true end
-  local state = call('HMGET', node, 'group', 'quiet')
+  local state = read_node()
   return state[1] and string.find(state[1], '^%x') and not quiet_ms(state[2])
 end
 
