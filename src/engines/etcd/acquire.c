@@ -11,6 +11,7 @@
 #define SURE_NS     (100 * NS_PER_MS)
 
 static void send_claim(struct etcd_claim *claim, enum claim_state as);
+static void clear_own(struct etcd_claim *claim, int64_t seen);
 static void look(struct etcd_claim *claim);
 static void ask_plain(struct etcd_claim *claim);
 static void arm_next(struct etcd_claim *claim);
@@ -25,10 +26,15 @@ static enum claim_state first_step(struct etcd_claim *claim)
     return base_of(claim)->wait ? JOINING : TRYING;
 }
 
+/* What is left of its key goes first: ghosts that are older than the key would be in its way. */
 static void on_leased(struct etcd_claim *claim)
 {
+    bool again = claim->lease_id == claim->lease->id;
     claim->lease_id = claim->lease->id;
-    send_claim(claim, first_step(claim));
+    if (again && etcd_ghosts_any(claim))
+        clear_own(claim, 0);
+    else
+        send_claim(claim, first_step(claim));
 }
 
 static void await_lease(struct etcd_claim *claim)
@@ -430,17 +436,20 @@ static void on_cleared(void *data, const ProtobufCMessage *message, const struct
 }
 
 /* A request of an earlier claim of ours was executed after all. Its place and its token are not
- * this claim's: nobody may hold with a token that was given out before. */
-static void clear_own(struct etcd_claim *claim, const struct key *own, int64_t seen)
+ * this claim's: nobody may hold with a token that was given out before. The ghosts that were put
+ * beside it are older than the key that comes next, and go with it. */
+static void clear_own(struct etcd_claim *claim, int64_t seen)
 {
     struct stile_error err;
-    struct key plain;
+    struct key own, plain, ghosts[GHOSTS];
     struct txn txn;
+    key_of_own(&own, claim);
     etcd_txn_init(&txn);
-    etcd_txn_if_not_after(&txn, own, seen);
-    etcd_txn_delete(&txn, THEN, own);
+    etcd_txn_if_not_after(&txn, &own, seen);
+    etcd_txn_delete(&txn, THEN, &own);
+    etcd_ghosts_delete(claim, &txn, &own, ghosts);
     if (etcd_of_claim(claim)->plain_key)
-        etcd_plain_delete(claim, &txn, own, &plain);
+        etcd_plain_delete(claim, &txn, &own, &plain);
     etcd_claim_move(claim, CLEARING);
     claim->in_flight = true;
     if (etcd_txn_send(&txn, etcd_of_claim(claim), on_cleared, claim, &err)) {
@@ -478,7 +487,7 @@ static void act_on_try(struct etcd_claim *claim, const Etcd__RangeResponse *rang
     key_of_own(&own, claim);
     etcd_queue_locate(&position, base, &name, &own, INT64_MAX, range);
     if (position.own)
-        clear_own(claim, &own, revision);
+        clear_own(claim, revision);
     else if (position.blocked)
         answer_busy(claim);
     else
@@ -491,10 +500,9 @@ static void act_on_join(struct etcd_claim *claim, const Etcd__TxnResponse *answe
 {
     struct claim *base = base_of(claim);
     struct queue_position position;
-    struct key name, own;
+    struct key name;
     if (overwrote_own(answer)) {
-        key_of_own(&own, claim);
-        clear_own(claim, &own, answer->header->revision);
+        clear_own(claim, answer->header->revision);
         return;
     }
     claim->revision = answer->header->revision;

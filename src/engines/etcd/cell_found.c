@@ -71,6 +71,20 @@ static void take_value(struct cell_found *found, const Etcd__KeyValue *kv)
     found->value = found->size ? (const void *)kv->value.data : kv ? "" : NULL;
 }
 
+/* A key that was written by hand may have lost its lease: then the others are of an end that the
+ * cell does not have any longer. */
+static void take_lease(struct cell_found *found, const Etcd__KeyValue *value,
+                       const Etcd__KeyValue *token, const Etcd__KeyValue *issuer)
+{
+    const Etcd__KeyValue *first = value ? value : token ? token : issuer;
+    found->lease = first ? first->lease : 0;
+    found->has_lease =
+        (value && value->lease) || (token && token->lease) || (issuer && issuer->lease);
+    found->at.value = value ? value->mod_revision : 0;
+    found->at.token = token ? token->mod_revision : 0;
+    found->at.issuer = issuer ? issuer->mod_revision : 0;
+}
+
 enum stile_status etcd_cell_find(struct cell_found *found, const Etcd__TxnResponse *answer,
                                  struct stile_error *err)
 {
@@ -79,6 +93,7 @@ enum stile_status etcd_cell_find(struct cell_found *found, const Etcd__TxnRespon
         !etcd_cell_key(&issuer, answer, 2))
         return etcd_cell_damaged(err);
     take_value(found, value);
+    take_lease(found, value, token, issuer);
     enum stile_status status = etcd_cell_token(found, token, err);
     return status ? status : etcd_cell_issuer(found, issuer, err);
 }
@@ -110,6 +125,9 @@ void etcd_cell_end(struct cell_request *request, const struct stile_error *err)
     else if (why.native == ETCD_ERROR_TOO_LONG && only_reads(request))
         error_set(&why, STILE_CORRUPT, ETCD_ERROR_TOO_LONG,
                   "its key has a value of some megabytes, which is no cell's");
+    else if (why.native == ETCD_ERROR_NO_LEASE)
+        error_set(&why, STILE_UNREACHABLE, ETCD_ERROR_NO_LEASE,
+                  "the server has ended its lease before the cell was bound to it");
     else if (why.status == STILE_UNCERTAIN && only_reads(request))
         why.status = STILE_UNREACHABLE; /* nothing was to be changed */
     request->engine->events->cell_done(request, why.status ? &why : NULL);

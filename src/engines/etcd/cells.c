@@ -16,12 +16,16 @@
  * and a raise on the token that is stored. So each transaction starts from a guess: a write with a
  * token that its holder has used before, a write without a token that there is none. If the guess
  * was wrong nothing is written, and the answer contains a better one. What a transaction compares
- * makes it right, whatever happens between two of them. */
+ * makes it right, whatever happens between two of them.
+ *
+ * A cell with an end has a lease of its own, which nobody renews, and to which all its keys are
+ * bound. Such a cell is read first, and written only if none of its keys has changed since: a put
+ * binds them all to the new lease or to none, and what else is written to it is bound to the lease
+ * that it has. Then the old lease is revoked, which no key is bound to any longer. The first guess
+ * about any cell is that it has no lease. */
 #include "engines/etcd/cells.h"
 
 #include <assert.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/guard.h"
@@ -38,10 +42,17 @@ enum guess {
     BELOW, /* the given token */
 };
 
+/* A lease counts from its grant, but its cell from the put, which follows. So it lasts this much
+ * longer, and the put must be answered by then. */
+#define SLACK_NS (2 * NS_PER_SEC)
+
 /* What request->state holds. */
 struct attempt {
-    enum guess token, issuer;
+    uint8_t token, issuer; /* enum guess */
     unsigned tries;
+    int64_t old_lease; /* that the keys were bound to before the write; 0: none, or still */
+    int64_t new_lease; /* for this put; 0: none */
+    uint64_t asked_ns; /* for that */
 };
 static_assert(sizeof(struct attempt) <= sizeof((struct cell_request *)NULL)->state,
               "it fits into the request");
@@ -54,6 +65,37 @@ static struct attempt *attempt_of(struct cell_request *request)
 static struct etcd *etcd_of_cell(const struct cell_request *request)
 {
     return etcd_of(request->engine);
+}
+
+/* ---- leases ---- */
+
+static void on_revoked(void *data, const ProtobufCMessage *answer, const struct stile_error *err)
+{
+    (void)data, (void)answer, (void)err; /* else it runs out */
+}
+
+static void revoke(struct cell_request *request, int64_t *lease)
+{
+    struct etcd *etcd = etcd_of_cell(request);
+    Etcd__LeaseRevokeRequest revoke = ETCD__LEASE_REVOKE_REQUEST__INIT;
+    revoke.id = *lease;
+    if (*lease)
+        etcd_conn_request(etcd->conn, RPC_LEASE_REVOKE, &revoke.base, on_revoked, etcd, NULL);
+    *lease = 0;
+}
+
+/* Nothing was written, or may have been. */
+static void fail(struct cell_request *request, const struct stile_error *err)
+{
+    if (err->status != STILE_UNCERTAIN)
+        revoke(request, &attempt_of(request)->new_lease);
+    etcd_cell_end(request, err);
+}
+
+static bool is_late(struct cell_request *request, uint64_t patience_ns)
+{
+    const struct attempt *attempt = attempt_of(request);
+    return attempt->new_lease && loop_now(request->engine->loop) - attempt->asked_ns > patience_ns;
 }
 
 /* ---- transactions ---- */
@@ -75,7 +117,7 @@ static void send(struct cell_request *request, struct txn *txn, conn_fn *fn)
 {
     struct stile_error err;
     if (etcd_txn_send(txn, etcd_of_cell(request), fn, request, &err))
-        etcd_cell_end(request, &err);
+        fail(request, &err);
 }
 
 static void send_read(struct cell_request *request, conn_fn *fn)
@@ -104,6 +146,11 @@ static bool wants_version(const struct cell_request *request)
     return !request->any_version && (request->verb == CELL_PUT || request->verb == CELL_REMOVE);
 }
 
+static bool compares_issuer(const struct cell_request *request)
+{
+    return request->token && *request->issuer;
+}
+
 /* Read before it is written: what the request does not say about the cell as it will be. */
 static void add_unsaid(struct txn *txn, const struct cell_request *request,
                        const struct cell_keys *keys, enum guess issuer)
@@ -115,12 +162,12 @@ static void add_unsaid(struct txn *txn, const struct cell_request *request,
 }
 
 static void add_value(struct txn *txn, const struct cell_request *request,
-                      const struct cell_keys *keys)
+                      const struct cell_keys *keys, int64_t lease)
 {
     if (request->verb == CELL_REMOVE)
         etcd_txn_delete(txn, THEN, &keys->value);
     if (request->verb == CELL_PUT)
-        etcd_txn_put(txn, THEN, &keys->value, "", 0)->value =
+        etcd_txn_put(txn, THEN, &keys->value, "", lease)->value =
             (ProtobufCBinaryData){.len = request->size, .data = (uint8_t *)request->value};
 }
 
@@ -128,65 +175,91 @@ static void on_written(void *data, const ProtobufCMessage *message, const struct
 
 static void write_token(char digits[CELL_TOKEN_DIGITS + 1], uint64_t token)
 {
-    snprintf(digits, CELL_TOKEN_DIGITS + 1, "%0*" PRIu64, CELL_TOKEN_DIGITS, token);
+    for (size_t i = CELL_TOKEN_DIGITS; i > 0; i--, token /= 10)
+        digits[i - 1] = (char)('0' + token % 10);
+    digits[CELL_TOKEN_DIGITS] = '\0';
 }
 
-static void send_write(struct cell_request *request)
+static void put_or_delete(struct txn *txn, const struct key *key, const char *value, int64_t lease)
 {
-    const struct attempt *attempt = attempt_of(request);
-    struct cell_keys keys;
-    char token[CELL_TOKEN_DIGITS + 1];
-    struct txn txn;
-    keys_of(&keys, request);
-    write_token(token, request->token);
-    etcd_txn_init(&txn);
-    compare_guess(&txn, &keys.token, attempt->token, token);
-    compare_guess(&txn, &keys.issuer, attempt->issuer, request->issuer);
-    if (wants_version(request))
-        etcd_txn_if_modified(&txn, &keys.value, (int64_t)request->if_version);
-    add_unsaid(&txn, request, &keys, attempt->issuer);
-    add_value(&txn, request, &keys);
-    if (request->token && attempt->token != EQUAL)
-        etcd_txn_put(&txn, THEN, &keys.token, token, 0);
-    if (attempt->issuer == ABSENT)
-        etcd_txn_put(&txn, THEN, &keys.issuer, request->issuer, 0);
-    add_reads(&txn, ELSE, &keys, false);
-    send(request, &txn, on_written);
-}
-
-static void put_or_delete(struct txn *txn, const struct key *key, const char *value, bool put)
-{
-    if (put)
-        etcd_txn_put(txn, THEN, key, value, 0);
+    if (*value)
+        etcd_txn_put(txn, THEN, key, value, lease);
     else
         etcd_txn_delete(txn, THEN, key);
 }
 
-static void send_reset(struct cell_request *request)
+/* Where no key has a lease, and none is to have one. */
+static void add_write(struct txn *txn, const struct cell_request *request,
+                      const struct cell_keys *keys, const char *token)
 {
+    const struct attempt *attempt = (const struct attempt *)request->state;
+    if (request->verb != CELL_RESET) {
+        compare_guess(txn, &keys->token, attempt->token, token);
+        compare_guess(txn, &keys->issuer, attempt->issuer, request->issuer);
+    }
+    etcd_txn_if_leased(txn, &keys->value, 0);
+    etcd_txn_if_leased(txn, &keys->token, 0);
+    if (wants_version(request))
+        etcd_txn_if_modified(txn, &keys->value, (int64_t)request->if_version);
+    add_unsaid(txn, request, keys, attempt->issuer);
+    add_value(txn, request, keys, 0);
+    if (request->verb == CELL_RESET || (request->token && attempt->token != EQUAL))
+        put_or_delete(txn, &keys->token, token, 0);
+    if (request->verb == CELL_RESET || attempt->issuer == ABSENT)
+        put_or_delete(txn, &keys->issuer, request->issuer, 0);
+}
+
+/* What the guard has seen afterwards is known from what was found, and written with the lease. */
+static void add_bound_write(struct txn *txn, const struct cell_request *request,
+                            const struct cell_keys *keys, const char *token,
+                            const struct cell_found *found)
+{
+    const struct attempt *attempt = (const struct attempt *)request->state;
+    int64_t lease = request->verb == CELL_PUT ? attempt->new_lease : found->lease;
+    bool says_issuer = request->verb == CELL_RESET || compares_issuer(request);
+    const char *issuer = says_issuer ? request->issuer : found->issuer;
+    etcd_txn_if_modified(txn, &keys->value, found->at.value);
+    etcd_txn_if_modified(txn, &keys->token, found->at.token);
+    etcd_txn_if_modified(txn, &keys->issuer, found->at.issuer);
+    add_unsaid(txn, request, keys, attempt->issuer);
+    add_value(txn, request, keys, lease);
+    if (*token || request->verb == CELL_RESET)
+        put_or_delete(txn, &keys->token, token, lease);
+    if (*issuer || request->verb == CELL_RESET)
+        put_or_delete(txn, &keys->issuer, issuer, lease);
+}
+
+/* found: what was read before; NULL: nothing. */
+static void send_write(struct cell_request *request, const struct cell_found *found)
+{
+    struct attempt *attempt = attempt_of(request);
     struct cell_keys keys;
-    char token[CELL_TOKEN_DIGITS + 1];
+    char token[CELL_TOKEN_DIGITS + 1] = "";
     struct txn txn;
     keys_of(&keys, request);
-    write_token(token, request->token);
+    if (request->token)
+        write_token(token, request->token);
     etcd_txn_init(&txn);
-    add_unsaid(&txn, request, &keys, EQUAL);
-    put_or_delete(&txn, &keys.token, token, request->token > 0);
-    put_or_delete(&txn, &keys.issuer, request->issuer, *request->issuer);
+    if (found && (found->has_lease || attempt->new_lease))
+        add_bound_write(&txn, request, &keys, token, found);
+    else
+        add_write(&txn, request, &keys, token);
+    attempt->old_lease = found && request->verb == CELL_PUT ? found->lease : 0;
+    add_reads(&txn, ELSE, &keys, false);
     send(request, &txn, on_written);
 }
 
 /* ---- guesses ---- */
 
-static bool compares_issuer(const struct cell_request *request)
-{
-    return request->token && *request->issuer;
-}
-
 /* Most writes are of a holder that has raised the guard before. */
 static void guess_first(struct cell_request *request)
 {
     struct attempt *attempt = attempt_of(request);
+    if (request->verb == CELL_RESET) {
+        attempt->token = ANY;
+        attempt->issuer = EQUAL; /* to what is given, afterwards */
+        return;
+    }
     attempt->issuer = compares_issuer(request) ? EQUAL : ANY;
     attempt->token = request->token == 0                              ? ABSENT
                      : request->verb == CELL_RAISE || request->strict ? UNKNOWN
@@ -196,6 +269,8 @@ static void guess_first(struct cell_request *request)
 static void guess_found(struct cell_request *request, const struct cell_found *found)
 {
     struct attempt *attempt = attempt_of(request);
+    if (request->verb == CELL_RESET)
+        return; /* nothing is compared */
     attempt->token = found->token == 0 ? ABSENT : found->token == request->token ? EQUAL : BELOW;
     if (compares_issuer(request))
         attempt->issuer = *found->issuer ? EQUAL : ABSENT;
@@ -208,13 +283,15 @@ static void refuse(struct cell_request *request, const struct cell_found *found,
 {
     struct stile_error err = {.status = status};
     etcd_cell_report(request, request->key, found);
-    etcd_cell_end(request, &err);
+    fail(request, &err);
 }
 
 /* What has been read says whether the request passes, as it was at that moment. */
 static enum stile_status judge(const struct cell_request *request, const struct cell_found *found)
 {
     struct guard_seen seen = {.token = found->token, .issuer = found->issuer};
+    if (request->verb == CELL_RESET)
+        return STILE_OK;
     enum stile_status status = guard_judge(seen, request->token, request->issuer, request->strict);
     if (!status && wants_version(request) && request->if_version != found->version)
         return STILE_CONFLICT;
@@ -240,12 +317,15 @@ static void decide(struct cell_request *request, const struct cell_found *found)
     if (is_done(request)) {
         etcd_cell_report(request, request->key, found);
         etcd_cell_end(request, NULL);
+    } else if (is_late(request, SLACK_NS / 2)) {
+        error_set(&err, STILE_UNREACHABLE, 0, "the server was too slow to give it an end in time");
+        fail(request, &err);
     } else if (attempt_of(request)->tries++ < TRIES) {
-        send_write(request);
+        send_write(request, found);
     } else {
         error_set(&err, STILE_UNREACHABLE, 0,
                   "its guard was changed each time before this could be written");
-        etcd_cell_end(request, &err);
+        fail(request, &err);
     }
 }
 
@@ -262,7 +342,7 @@ static void on_guard_read(void *data, const ProtobufCMessage *message,
         why.status = STILE_UNREACHABLE; /* nothing was to be changed yet */
     found.value = NULL;
     if (why.status)
-        etcd_cell_end(request, &why);
+        fail(request, &why);
     else
         decide(request, &found);
 }
@@ -307,8 +387,13 @@ static void on_written(void *data, const ProtobufCMessage *message, const struct
     else if (!err)
         etcd_cell_find(&found, answer, &why);
     found.value = NULL;
+    if (written && is_late(request, SLACK_NS))
+        error_set(&why, STILE_UNCERTAIN, 0,
+                  "it was written, but so slowly that it may end too early: put it again");
+    if (written)
+        revoke(request, &attempt_of(request)->old_lease);
     if (why.status) {
-        etcd_cell_end(request, &why);
+        fail(request, &why);
     } else if (written) {
         etcd_cell_report(request, request->key, &found);
         etcd_cell_end(request, NULL);
@@ -332,6 +417,38 @@ static void on_read(void *data, const ProtobufCMessage *message, const struct st
     etcd_cell_end(request, why.status ? &why : NULL);
 }
 
+/* ---- a put with an end ---- */
+
+static void on_leased(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct cell_request *request = data;
+    const Etcd__LeaseGrantResponse *answer = (const Etcd__LeaseGrantResponse *)message;
+    struct stile_error why;
+    error_copy(&why, err);
+    if (!err &&
+        (answer->id == 0 || (uint64_t)answer->ttl < (request->keep_ns + SLACK_NS) / NS_PER_SEC))
+        error_set(&why, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
+    if (why.status == STILE_UNCERTAIN)
+        why.status = STILE_UNREACHABLE; /* nothing was to be changed yet */
+    if (why.status) {
+        etcd_cell_end(request, &why);
+        return;
+    }
+    attempt_of(request)->new_lease = answer->id;
+    send_read(request, on_guard_read);
+}
+
+static void request_lease(struct cell_request *request)
+{
+    Etcd__LeaseGrantRequest grant = ETCD__LEASE_GRANT_REQUEST__INIT;
+    struct stile_error err;
+    grant.ttl = (int64_t)((request->keep_ns + SLACK_NS + NS_PER_SEC - 1) / NS_PER_SEC);
+    attempt_of(request)->asked_ns = loop_now(request->engine->loop);
+    if (etcd_conn_request(etcd_of_cell(request)->conn, RPC_LEASE_GRANT, &grant.base, on_leased,
+                          request, &err))
+        etcd_cell_end(request, &err);
+}
+
 /* ---- the slots of the engine ---- */
 
 void etcd_cells_run(struct engine *engine, struct cell_request *request)
@@ -341,15 +458,14 @@ void etcd_cells_run(struct engine *engine, struct cell_request *request)
         etcd_cell_list(request);
     } else if (request->verb == CELL_GET) {
         send_read(request, on_read);
-    } else if (request->verb == CELL_RESET) {
-        attempt_of(request)->issuer = EQUAL;
-        send_reset(request);
     } else {
         guess_first(request);
-        if (attempt_of(request)->token == UNKNOWN)
+        if (request->keep_ns)
+            request_lease(request);
+        else if (attempt_of(request)->token == UNKNOWN)
             send_read(request, on_guard_read);
         else
-            send_write(request);
+            send_write(request, NULL);
     }
 }
 

@@ -15,6 +15,11 @@ struct cell_found {
     size_t size;
     uint64_t token;
     char issuer[STILE_ISSUER_MAX + 1];
+    int64_t lease;  /* that it ends with; 0: none */
+    bool has_lease; /* one of its keys has */
+    struct {
+        int64_t value, token, issuer; /* mod_revision of its keys; 0: there is none */
+    } at;
 };
 
 /* From the values of a guard's keys; kv NULL: there is no such key. CORRUPT: something else has

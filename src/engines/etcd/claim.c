@@ -31,7 +31,7 @@
 /* From each state, those that may follow; besides, every one ends in IDLE when it is forgotten. */
 static const uint32_t transitions[] = {
     [IDLE] = TO(LEASING),
-    [LEASING] = TO(TRYING) | TO(JOINING) | TO(FAILED),
+    [LEASING] = TO(CLEARING) | TO(TRYING) | TO(JOINING) | TO(FAILED),
     [TRYING] = TO(LEASING) | TO(JOINING) | TO(CLEARING) | TO_GRANT | TO_END,
     [JOINING] = TO(LEASING) | TO(CLEARING) | TO(CHECKING) | TO(WAITING) | TO(WITHDRAWING) |
                 TO_GRANT | TO_END,
@@ -426,8 +426,8 @@ static void on_own_checked(void *data, const ProtobufCMessage *message,
     struct etcd *etcd = etcd_of_claim(claim);
     const Etcd__TxnResponse *answer = (const Etcd__TxnResponse *)message;
     struct stile_error why = {0};
-    if (!etcd_claim_answered(claim, err))
-        return;
+    if (!etcd_claim_answered(claim, err) || claim->state != HELD)
+        return; /* its lease may have ended meanwhile */
     if (err) {
         etcd->no_info_keys = etcd->no_info_keys || err->native == ETCD_ERROR_DENIED;
         etcd_claim_retry_later(claim, check_own_again);

@@ -20,7 +20,7 @@ enum claim_state {
     LEASING,       /* waits for its lease */
     TRYING,        /* its key is put if the name has no other */
     JOINING,       /* its key is put behind the others */
-    CLEARING,      /* a key that an earlier claim has left behind is being removed */
+    CLEARING,      /* what is left of its key, or of an earlier claim, is being removed */
     WAITING,       /* in the queue: watches the key before it */
     CHECKING,      /* reads what is before its key */
     TAKING_PLAIN,  /* dialect=etcd3: first in the queue, and asks for the plain key */
@@ -40,7 +40,8 @@ struct ghost {
     unsigned number; /* 0: none */
     int64_t lease;
     uint64_t sent_ns, ttl_ns;
-    bool over; /* removed, or being removed */
+    bool bound; /* its key may live by this lease */
+    bool over;  /* removed, or being removed */
 };
 
 enum { GHOST_HOLD, GHOST_DELAY, GHOSTS };
@@ -149,6 +150,9 @@ bool etcd_ghosts_any(const struct etcd_claim *claim);
 /* With the value of the claim's own key: an election's observers see one leader in both. */
 void etcd_ghosts_put(struct etcd_claim *claim, struct txn *txn, enum branch branch,
                      const struct key *own, const char *value, struct key keys[GHOSTS]);
+/* In the transaction that removes the claim's key, before it is put once more. */
+void etcd_ghosts_delete(const struct etcd_claim *claim, struct txn *txn, const struct key *own,
+                        struct key keys[GHOSTS]);
 /* The first whose lease would end too early if the claim was granted now; GHOSTS: none. */
 unsigned etcd_ghosts_unarmed(struct etcd_claim *claim);
 enum stile_status etcd_ghost_request_lease(struct etcd_claim *claim, unsigned i, conn_fn *fn,

@@ -524,6 +524,14 @@ static void on_closed(struct link *link, const struct stile_error *why)
     c->h2 = NULL;
 }
 
+/* A server may forget a connection that it has accepted, even where it is the only one. */
+static uint64_t connect_timeout_ns(const struct conn *c)
+{
+    uint64_t usual_ns = c->options.n_endpoints > 1 ? CONNECT_ONE_NS : CONNECT_NS;
+    uint64_t most_ns = c->events->patience_ns ? c->events->patience_ns(c) : UINT64_MAX;
+    return usual_ns < most_ns ? usual_ns : most_ns;
+}
+
 static void set_target(struct conn *c)
 {
     const struct conn_endpoint *to = &c->options.endpoints[c->at];
@@ -531,7 +539,7 @@ static void set_target(struct conn *c)
         .host = to->host,
         .port = to->port,
         .tls = c->options.tls,
-        .timeout_ns = c->options.n_endpoints > 1 ? CONNECT_ONE_NS : CONNECT_NS,
+        .timeout_ns = connect_timeout_ns(c),
     };
 }
 

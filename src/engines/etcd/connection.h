@@ -37,6 +37,8 @@ struct conn_options {
 struct conn_events {
     void (*up)(struct conn *conn);
     void (*down)(struct conn *conn, const struct stile_error *why); /* after its streams ended */
+    /* May be NULL. How long an attempt to connect may take at most, or UINT64_MAX. */
+    uint64_t (*patience_ns)(const struct conn *conn);
 };
 
 /* Strings are copied; endpoints are tried in a random order. */

@@ -20,6 +20,7 @@
  *     inspect.c, break.c             list, show, watch, break
  *     reading.c, view.c              the keys of names, as claims in the order of the queue
  *     history.c                      the records of last holders
+ *     proclaim.c                     another public value for a claim that is held
  *     cells.c, cell_list.c           cells and guards
  *     cell_found.c                   what the server has stored of them
  *     doctor_probe.c, doctor_rules.c examine
@@ -130,7 +131,13 @@ static void on_down(struct conn *conn, const struct stile_error *why)
     etcd_session_audit_later(etcd);
 }
 
-static const struct conn_events conn_events = {.up = on_up, .down = on_down};
+static uint64_t patience_ns(const struct conn *conn)
+{
+    return etcd_session_patience_ns(etcd_conn_owner(conn));
+}
+
+static const struct conn_events conn_events = {
+    .up = on_up, .down = on_down, .patience_ns = patience_ns};
 
 static enum stile_status connect_to(struct etcd *etcd, const struct url *url,
                                     struct stile_error *err)
@@ -516,6 +523,10 @@ static const struct engine_cells cells = {
     .unwatch = etcd_inspect_unwatch,
 };
 
+static const struct engine_proclaims proclaims = {
+    .proclaim = etcd_proclaim,
+};
+
 static const struct engine_admin admin = {
     .examine = etcd_doctor_examine,
 };
@@ -534,6 +545,7 @@ const struct engine_class etcd_class = {
             .lock_delay = true,
             .proclaims = true,
             .cells = true,
+            .keeps = true,
             .token_is = "the revision that created the holder's key",
             .survives = "a holder's crash: free after its lease; a member's crash: everything, "
                         "while more than half of the members are up",
@@ -559,4 +571,5 @@ const struct engine_class etcd_class = {
     .cells = &cells,
     .admin = &admin,
     .history = &history,
+    .proclaims = &proclaims,
 };

@@ -33,6 +33,10 @@ void etcd_inspect_subscribe(struct engine *engine, struct query *query, const st
 void etcd_inspect_watch(struct engine *engine, struct query *query);
 void etcd_inspect_unwatch(struct engine *engine, struct query *query);
 
+/* ---- proclaim.c ---- */
+
+void etcd_proclaim(struct engine *engine, struct query *query);
+
 /* ---- history.c ---- */
 
 void etcd_history_record(struct engine *engine, struct query *query);

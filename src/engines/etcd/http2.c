@@ -18,7 +18,7 @@ struct h2 {
     struct stream *stream;
     nghttp2_session *session;
     char authority[300];
-    bool tls, up, failed, receiving, freed;
+    bool tls, up, failed, receiving, sending, freed;
 };
 
 void *etcd_h2_owner(const struct h2 *h2)
@@ -39,7 +39,7 @@ void etcd_h2_free(struct h2 *h2)
     if (!h2 || h2->freed)
         return;
     h2->freed = true;
-    if (!h2->receiving)
+    if (!h2->receiving && !h2->sending)
         free_now(h2);
 }
 
@@ -98,25 +98,36 @@ static void fail_session(struct h2 *h2, ssize_t rc)
 
 /* ---- sending ---- */
 
-/* Moves everything nghttp2 has into the stream, which sends it before the loop sleeps. */
-static void pump(struct h2 *h2)
+static void write_all(struct h2 *h2)
 {
     const uint8_t *bytes;
-    ssize_t n;
-    if (h2->receiving || h2->failed || h2->freed)
-        return;
-    while ((n = nghttp2_session_mem_send(h2->session, &bytes)) > 0) {
+    ssize_t n = 0;
+    while (!h2->failed && !h2->freed && (n = nghttp2_session_mem_send(h2->session, &bytes)) > 0) {
         int rc = stream_write(h2->stream, bytes, (size_t)n);
         if (rc) {
             struct stile_error why;
             error_errno(&why, STILE_UNREACHABLE, rc, "sending");
             fail(h2, &why);
-            return;
         }
     }
     if (n < 0)
         fail_session(h2, n);
-    else if (!nghttp2_session_want_read(h2->session) && !nghttp2_session_want_write(h2->session))
+}
+
+/* Moves everything nghttp2 has into the stream, which sends it before the loop sleeps. A call ends
+ * while nghttp2 sends its reset; what its owner then sends, cancels or frees waits until that is
+ * done. */
+static void pump(struct h2 *h2)
+{
+    if (h2->receiving || h2->sending || h2->failed || h2->freed)
+        return;
+    h2->sending = true;
+    write_all(h2);
+    h2->sending = false;
+    if (h2->freed)
+        free_now(h2);
+    else if (!h2->failed && !nghttp2_session_want_read(h2->session) &&
+             !nghttp2_session_want_write(h2->session))
         fail_protocol(h2, "it violates HTTP/2");
 }
 

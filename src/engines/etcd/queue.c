@@ -54,11 +54,22 @@ static bool is_counted(const Etcd__RangeResponse *range, size_t n, const struct 
     return false;
 }
 
+static int compare_bytes(const ProtobufCBinaryData *one, const ProtobufCBinaryData *two)
+{
+    size_t n = one->len < two->len ? one->len : two->len;
+    int order = n ? memcmp(one->data, two->data, n) : 0;
+    return order ? order : (one->len > two->len) - (one->len < two->len);
+}
+
+/* A claim and its ghosts have one revision: they come in the order of their keys, as the server
+ * sorts them. qsort() keeps the order of equals in some C libraries only, and a claim that sees
+ * another one of them first begins another watch. */
 static int last_first(const void *a, const void *b)
 {
     const Etcd__KeyValue *const *one = a, *const *two = b;
     int64_t first = (*one)->create_revision, second = (*two)->create_revision;
-    return (first < second) - (first > second);
+    int order = (first < second) - (first > second);
+    return order ? order : compare_bytes(&(*one)->key, &(*two)->key);
 }
 
 void etcd_queue_sort(const Etcd__RangeResponse *range)

@@ -79,6 +79,18 @@ static uint64_t patience(const struct lease *lease)
     return lease->ttl_ns / 4 < PATIENCE_MAX_NS ? lease->ttl_ns / 4 : PATIENCE_MAX_NS;
 }
 
+uint64_t etcd_session_patience_ns(const struct etcd *etcd)
+{
+    uint64_t least_ns = UINT64_MAX;
+    for (const struct lease *lease = etcd->leases; lease; lease = lease->next) {
+        bool at_stake = lease->claims && lease->state == LEASE_LIVE &&
+                        now_ns(lease) < lease->renewed_ns + lease->ttl_ns;
+        if (at_stake && patience(lease) < least_ns)
+            least_ns = patience(lease);
+    }
+    return least_ns;
+}
+
 static void unanswered(struct lease *lease, const struct stile_error *err)
 {
     struct etcd *etcd = lease->etcd;

@@ -41,6 +41,9 @@ bool etcd_lease_ensure(struct lease *lease);
 void etcd_lease_renew(struct lease *lease);
 /* True: it was not renewed for so long that it has expired. */
 bool etcd_lease_explain_end(const struct lease *lease, struct stile_error *err);
+/* How long an attempt to connect may take, so that there is time for others before a lease that
+ * claims live by ends; UINT64_MAX if there is none. */
+uint64_t etcd_session_patience_ns(const struct etcd *etcd);
 /* The server has ended it. Ignored if the lease has another id by now. */
 void etcd_lease_lost(struct lease *lease, int64_t id);
 /* Something that lives by it cannot be deleted. */

@@ -53,6 +53,17 @@ void etcd_ghosts_put(struct etcd_claim *claim, struct txn *txn, enum branch bran
     }
 }
 
+void etcd_ghosts_delete(const struct etcd_claim *claim, struct txn *txn, const struct key *own,
+                        struct key keys[GHOSTS])
+{
+    for (int i = 0; i < GHOSTS; i++) {
+        if (!claim->ghosts[i].number)
+            continue;
+        etcd_key_of_ghost(&keys[i], own, claim->ghosts[i].number);
+        etcd_txn_delete(txn, THEN, &keys[i]);
+    }
+}
+
 /* ---- ghosts: their leases ---- */
 
 static void on_revoked(void *data, const ProtobufCMessage *answer, const struct stile_error *err)
@@ -101,7 +112,11 @@ enum stile_status etcd_ghost_request_lease(struct etcd_claim *claim, unsigned i,
 {
     Etcd__LeaseGrantRequest request = ETCD__LEASE_GRANT_REQUEST__INIT;
     struct ghost *ghost = &claim->ghosts[i];
-    revoke(claim, ghost); /* one that would end too early, not in use yet */
+    /* One that would end too early. If the key lives by it, it runs out when the key has left it: a
+     * key that went with it would come back behind those that wait. */
+    if (!ghost->bound)
+        revoke(claim, ghost);
+    ghost->lease = 0;
     request.ttl = (int64_t)((lasts_ns(claim, i) + SLACK_NS + NS_PER_SEC - 1) / NS_PER_SEC);
     ghost->sent_ns = loop_now(base_of(claim)->engine->loop);
     claim->arming = i;
@@ -114,8 +129,10 @@ void etcd_ghost_leased(struct etcd_claim *claim, const Etcd__LeaseGrantResponse 
     struct ghost *ghost = &claim->ghosts[claim->arming];
     ghost->lease = answer->id;
     ghost->ttl_ns = (uint64_t)answer->ttl * NS_PER_SEC;
+    ghost->bound = false;
 }
 
+/* Not those that have gone: they would come back behind those that wait. */
 enum stile_status etcd_ghosts_bind(struct etcd_claim *claim, conn_fn *fn, struct stile_error *err)
 {
     struct key own, keys[GHOSTS];
@@ -126,6 +143,11 @@ enum stile_status etcd_ghosts_bind(struct etcd_claim *claim, conn_fn *fn, struct
     etcd_txn_init(&txn);
     etcd_txn_if_created(&txn, &own, claim->revision);
     etcd_ghosts_put(claim, &txn, THEN, &own, value, keys);
+    for (int i = 0; i < GHOSTS; i++) {
+        if (claim->ghosts[i].number)
+            etcd_txn_if_created(&txn, &keys[i], claim->revision);
+        claim->ghosts[i].bound = true;
+    }
     return etcd_txn_send(&txn, etcd_of_claim(claim), fn, claim, err);
 }
 

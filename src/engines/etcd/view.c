@@ -180,7 +180,7 @@ static enum stile_status collect_owners(struct view *view, size_t max, struct st
 static int64_t number_in(const uint8_t *bytes, size_t n, int base)
 {
     char text[24] = "";
-    if (n < sizeof text)
+    if (n > 0 && n < sizeof text)
         memcpy(text, bytes, n);
     return (int64_t)strtoull(text, NULL, base);
 }

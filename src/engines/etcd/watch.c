@@ -320,7 +320,8 @@ static bool starts_with(const struct key *key, const struct key *start)
     return key->len >= start->len && memcmp(key->bytes, start->bytes, start->len) == 0;
 }
 
-/* The others of this name are no longer needed: the queue has changed. */
+/* The others of this name are no longer needed: the queue has changed. Two claims of one client may
+ * have watched the same key. */
 bool etcd_watch_reuse(struct etcd *etcd, struct key_watch *watch, const struct key *name,
                       const struct key *key)
 {
@@ -328,7 +329,7 @@ bool etcd_watch_reuse(struct etcd *etcd, struct key_watch *watch, const struct k
     while (*link) {
         struct key_watch *w = &(*link)->watch;
         bool same_name = starts_with(w->key, name);
-        if (w->key->len == key->len && starts_with(w->key, key))
+        if (!watch->id && w->key->len == key->len && starts_with(w->key, key))
             move_watch(watch, w);
         if (same_name)
             drop_idle(etcd, link);
