@@ -16,6 +16,7 @@ struct zk_cell {
     char issuer[STILE_ISSUER_MAX + 1];
     const char *value; /* borrowed */
     size_t size;
+    int64_t time_us; /* of the server, when it was read; 0: not asked for */
 };
 
 /* CORRUPT: err says what is wrong with the data. */

@@ -49,7 +49,8 @@ void zk_cell_report(struct cell_request *request, const struct zk_cell *cell)
                                   .size = cell->size,
                                   .version = cell->live ? cell->version : 0,
                                   .token = cell->token,
-                                  .issuer = cell->issuer};
+                                  .issuer = cell->issuer,
+                                  .time_us = cell->time_us};
     request->engine->events->cell(request, &reported);
 }
 

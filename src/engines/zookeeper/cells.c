@@ -10,6 +10,9 @@
  * at once, with the version that was seen: if that is still the node's version, what is remembered
  * was true. That is one packet, as for any conditional write. Nothing is refused without a read.
  *
+ * The server's time is the mtime of a node that is written for it, "<base>/%stile/clock". Its
+ * leader takes it, in milliseconds, while the request is under way.
+ *
  * Writes of one client to one cell wait for each other, in lanes by the key's hash: they would only
  * fail one another's version checks. */
 #include "engines/zookeeper/cells.h"
@@ -20,6 +23,7 @@
 #include "base/hash.h"
 #include "engines/zookeeper/cell_read.h"
 
+#define CLOCK_NODE     "clock"
 #define LANES          1024
 #define TRIES_MAX      64 /* of a write that always meets another client's */
 #define PAUSE_FIRST_NS (1 * NS_PER_MS)
@@ -50,10 +54,12 @@ struct op {
     bool exists;   /* the node */
     int32_t node_version;
     unsigned tries;
+    int64_t clock_ms;    /* the server's; 0: not read */
     struct zk_cell next; /* what is written */
 };
 
 static void read_node(struct op *op);
+static reply_fn on_read;
 
 static struct op *op_of(struct requester *requester)
 {
@@ -235,11 +241,9 @@ static void on_parent(struct requester *requester, const struct reply *reply)
 }
 
 /* Containers: the server removes them if everything below is deleted by hand. */
-static bool create_parents(struct op *op)
+static bool create_parents(struct op *op, char path[PATH_ROOM])
 {
-    char path[PATH_ROOM];
     bool sent = true;
-    path_of(path, op);
     for (char *slash = strchr(path + 1, '/'); sent && slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         sent = zk_request_create(zk_cell_session(op->work.request), &op->work.requester, path,
@@ -247,6 +251,13 @@ static bool create_parents(struct op *op)
         *slash = '/';
     }
     return sent;
+}
+
+static bool create_parents_of_cell(struct op *op)
+{
+    char path[PATH_ROOM];
+    path_of(path, op);
+    return create_parents(op, path);
 }
 
 static void on_written(struct requester *requester, const struct reply *reply)
@@ -258,7 +269,7 @@ static void on_written(struct requester *requester, const struct reply *reply)
         return;
     }
     forget(op);
-    if (reply->rc == ZNONODE && !op->exists && !create_parents(op))
+    if (reply->rc == ZNONODE && !op->exists && !create_parents_of_cell(op))
         fail(op, ZNOMEMORY, false);
     else if (reply->rc == ZNONODE || reply->rc == ZNODEEXISTS || reply->rc == ZBADVERSION)
         again(op);
@@ -339,6 +350,45 @@ static enum stile_status check_version(const struct reply *reply, const char *pa
                      path, ANY_VERSION);
 }
 
+static void on_clock_made(struct requester *requester, const struct reply *reply)
+{
+    if (reply->rc != ZOK && reply->rc != ZNODEEXISTS)
+        fail(op_of(requester), reply->rc, false);
+}
+
+static void make_clock(struct op *op)
+{
+    char path[PATH_ROOM];
+    zk_path_of_own(path, zk_of(op->work.request->engine), CLOCK_NODE);
+    if (create_parents(op, path) &&
+        zk_request_create(zk_cell_session(op->work.request), &op->work.requester, path,
+                          JUTE_PERSISTENT, "", on_clock_made))
+        again(op);
+    else
+        fail(op, ZNOMEMORY, false);
+}
+
+/* The time is rounded up: it is later than the clock was. */
+static void on_clock(struct requester *requester, const struct reply *reply)
+{
+    struct op *op = op_of(requester);
+    if (reply->rc == ZOK)
+        op->clock_ms = reply->stat->mtime + 1;
+    else if (reply->rc != ZNONODE)
+        fail(op, reply->rc, false);
+}
+
+/* A read behind a write includes what the write has met. */
+static bool read_behind_clock(struct op *op, const char *path)
+{
+    struct session *session = zk_cell_session(op->work.request);
+    char clock[PATH_ROOM];
+    zk_path_of_own(clock, zk_of(op->work.request->engine), CLOCK_NODE);
+    op->clock_ms = 0;
+    return zk_request_set(session, &op->work.requester, clock, "", ANY_VERSION, on_clock) &&
+           zk_request_get(session, &op->work.requester, path, NULL, on_read);
+}
+
 static void on_read(struct requester *requester, const struct reply *reply)
 {
     struct op *op = op_of(requester);
@@ -355,6 +405,11 @@ static void on_read(struct requester *requester, const struct reply *reply)
         finish(op, NULL, &err);
         return;
     }
+    if (op->work.request->clock && op->clock_ms == 0) {
+        make_clock(op);
+        return;
+    }
+    now.time_us = op->clock_ms * 1000;
     op->exists = reply->rc == ZOK;
     op->node_version = op->exists ? reply->stat->version : 0;
     if (op->exists)
@@ -375,7 +430,9 @@ static void read_node(struct op *op)
 {
     char path[PATH_ROOM];
     path_of(path, op);
-    if (!zk_cell_request(&op->work, path, on_synced, on_read))
+    bool sent = op->work.request->clock ? read_behind_clock(op, path)
+                                        : zk_cell_request(&op->work, path, on_synced, on_read);
+    if (!sent)
         fail(op, ZNOMEMORY, false);
 }
 

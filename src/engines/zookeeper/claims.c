@@ -4,6 +4,7 @@
 #include "engines/zookeeper/claims.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define AGAIN_NS         (50 * NS_PER_MS)
@@ -166,4 +167,24 @@ void zk_claim_record_data(char data[INFO_MAX], struct zk_claim *zc, bool delays)
                             .delay_ms = delays ? ms_of(claim->delay_ns) : 0,
                             .token = (uint64_t)zc->czxid};
     zk_record_write(data, zk_of_claim(zc), &record);
+}
+
+/* ---- what its node shows ---- */
+
+/* For show and list; the timeout says how long the lock of a silent holder lasts. Where other
+ * clients take the data for the name of a participant, a proclaimed value is all of it. */
+void zk_claim_node_data(char data[DATA_MAX], struct zk_claim *zc)
+{
+    const struct zk *zk = zk_of_claim(zc);
+    const struct claim *claim = core_claim(zc);
+    const char *value = claim->proclaim;
+    if (value && zk_dialect_names_by_data(zk->dialect)) {
+        snprintf(data, DATA_MAX, "%s", value);
+        return;
+    }
+    int n = snprintf(data, INFO_MAX, "%ld %s %d/%u %s", zk->pid, zk->host, zc->session->timeout_ms,
+                     (unsigned)claim->slots, zk->command);
+    size_t len = (size_t)n < INFO_MAX ? (size_t)n : INFO_MAX - 1;
+    if (value)
+        snprintf(data + len, DATA_MAX - len, "\n%s", value);
 }

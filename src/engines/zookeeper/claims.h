@@ -77,6 +77,7 @@ struct zk_claim {
     int created;   /* the server's code */
     bool parents;  /* must be created first */
     bool was_held; /* whatever became of it */
+    bool recorded; /* its record was written together with the present listing */
     unsigned in_flight;
     unsigned tries;
     uint64_t granted_ns;
@@ -126,11 +127,18 @@ void zk_claim_retry_later(struct zk_claim *zc, void (*fn)(struct timer *timer));
 void zk_claim_record_path(char path[PATH_ROOM], struct zk_claim *zc);
 void zk_claim_record_data(char data[INFO_MAX], struct zk_claim *zc, bool delays);
 
+/* What its node shows to others: the process behind it, and what it proclaims. */
+void zk_claim_node_data(char data[DATA_MAX], struct zk_claim *zc);
+
 /* ---- queue.c ---- */
 
 void zk_queue_claim(struct engine *engine, struct claim *claim);
 void zk_queue_session_ended(struct session *session);
 void zk_queue_watch_recent(struct timer *timer);
+
+/* ---- strays.c ---- */
+
+void zk_strays_remove(struct session *session);
 
 /* ---- release.c ---- */
 

@@ -36,7 +36,7 @@ struct entry {
     uint64_t token;
     char *data; /* cut up in place */
     int64_t pid, timeout_ms;
-    const char *host, *command;
+    const char *host, *command, *proclaimed;
 };
 
 /* One name, with its queue. */
@@ -166,34 +166,55 @@ static void drop_entries(struct name_view *view)
     view->n = 0;
 }
 
-/* "pid host timeout/slots command" as stile writes it; the data of other clients is shown as it is.
+static void mask_controls(char *text)
+{
+    for (; *text; text++)
+        *text = (unsigned char)*text < ' ' || *text == 127 ? '?' : *text;
+}
+
+/* Data of other clients: a participant's name in some dialects, and shown as it is in the others.
  */
+static void read_foreign(struct entry *entry)
+{
+    if (zk_dialect_names_by_data(zk_of_inspection(entry->inspection)->dialect))
+        entry->proclaimed = entry->data;
+    else
+        entry->command = entry->data;
+}
+
+/* "pid host timeout/slots command" as stile writes it, and behind a newline what is proclaimed. */
 static void read_data(struct entry *entry)
 {
-    char *data = entry->data;
     long long pid, timeout_ms;
     unsigned slots;
     int host = 0, host_end = 0, command = 0;
-    entry->host = "";
-    entry->command = data ? data : "";
-    if (!data ||
-        sscanf(data, "%lld %n%*s%n %lld/%u %n", &pid, &host, &host_end, &timeout_ms, &slots,
-               &command) != 3 ||
-        !command)
+    char *data = entry->data, *newline = strchr(data, '\n');
+    if (newline)
+        *newline = '\0';
+    bool ours = sscanf(data, "%lld %n%*s%n %lld/%u %n", &pid, &host, &host_end, &timeout_ms, &slots,
+                       &command) == 3 &&
+                command;
+    if (newline && !ours)
+        *newline = '\n';
+    mask_controls(data);
+    if (!ours) {
+        read_foreign(entry);
         return;
+    }
     data[host_end] = '\0';
     entry->pid = pid;
     entry->host = data + host;
     entry->timeout_ms = timeout_ms;
     entry->slots = slots;
     entry->command = data + command;
+    entry->proclaimed = newline ? newline + 1 : "";
 }
 
 static void read_record(struct entry *entry, const struct jute_stat *stat)
 {
     struct record record = {.host = "", .command = ""};
     int64_t now_ms = wall_ms();
-    if (entry->data && zk_record_read(&record, entry->data))
+    if (zk_record_read(&record, entry->data))
         entry->until_ms = zk_record_until_ms(&record, stat, now_ms);
     entry->exists = entry->until_ms > now_ms;
     entry->token = record.token;
@@ -211,13 +232,16 @@ static void read_entry(struct entry *entry, const struct reply *reply)
     entry->czxid = reply->stat->czxid;
     entry->token = (uint64_t)entry->czxid;
     entry->ctime_ms = reply->stat->ctime;
-    entry->data = strndup(n ? reply->data : "", n < INFO_MAX ? n : INFO_MAX);
-    for (char *c = entry->data; c && *c; c++)
-        *c = (unsigned char)*c < ' ' || *c == 127 ? '?' : *c;
-    if (entry->orphan)
+    entry->host = entry->command = entry->proclaimed = "";
+    entry->data = strndup(n ? reply->data : "", n < DATA_MAX ? n : DATA_MAX);
+    if (!entry->data)
+        return;
+    if (entry->orphan) {
+        mask_controls(entry->data);
         read_record(entry, reply->stat);
-    else
+    } else {
         read_data(entry);
+    }
 }
 
 /* ---- holders and waiters ---- */
@@ -260,6 +284,7 @@ static void describe_claim(struct stile_claim_info *claim, const struct entry *e
                                        .pid = entry->pid,
                                        .host = entry->host,
                                        .command = entry->command,
+                                       .proclaimed = entry->proclaimed,
                                        .owner = strrchr(entry->path, '/') + 1};
 }
 

@@ -74,9 +74,10 @@ const char *zk_jute_read_string(struct jute_reader *reader)
         reader->bad = true;
         return NULL;
     }
-    memmove(text - 1, text, n);
-    text[n - 1] = '\0';
-    return text - 1;
+    char *moved = text - 1;
+    memmove(moved, text, n);
+    moved[n] = '\0';
+    return moved;
 }
 
 void zk_jute_read_strings(struct jute_reader *reader, struct jute_strings *strings)

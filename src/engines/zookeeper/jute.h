@@ -30,6 +30,7 @@ enum jute_request {
     JUTE_CREATE_CONTAINER = 19,
     JUTE_AUTH = 100,
     JUTE_SET_WATCHES = 101,
+    JUTE_GET_EPHEMERALS = 103, /* of this session; since 3.6 */
     JUTE_CLOSE_SESSION = -11,
 };
 

@@ -6,9 +6,12 @@
  * not noticed, which takes many ticks. Meanwhile the leader may expire the session and grant our
  * locks to others. Only replies in which the leader takes part (sync, writes) prove anything.
  *
- * Followers report the sessions they hear from to the leader every half tick, on the same channel
- * as requests. So an answered sync proves that the leader knew of everything this session sent at
- * least half a tick earlier. It does not prove that the leader knew of the sync itself.
+ * Followers report the sessions they hear from whenever the leader pings them, every half tick, on
+ * the same channel as requests. So once the leader has answered a request, it has a report that
+ * includes it half a tick later: a second answer, to a request that was sent then, proves what
+ * was sent before the first. Times are counted from when the first answer has come, not from when
+ * its request was sent: a leader that is stopped pings no followers, and when it continues it
+ * answers what has been waiting before they can report.
  *
  * While the session has claims it sends a sync every sixth of its timeout, and each of them proves
  * the one before. A session without claims sends one where other clients would send a ping, so
@@ -42,8 +45,8 @@ static uint64_t probe_timeout_ns(const struct session *session)
 
 uint64_t zk_liveness_due_ns(const struct session *session)
 {
-    return session->probed_ns +
-           (session->probing ? probe_timeout_ns(session) : probe_interval_ns(session));
+    return session->probing ? session->probed_ns + probe_timeout_ns(session)
+                            : session->answered_ns + probe_interval_ns(session);
 }
 
 /* The leader created the session, or confirmed that it still exists. */
@@ -51,15 +54,18 @@ void zk_liveness_begin(struct session *session, uint64_t now_ns)
 {
     session->proven_ns = session->connect_ns;
     session->heard_ns = 0;
-    session->probed_ns = now_ns;
+    session->probed_ns = session->answered_ns = now_ns;
 }
 
-void zk_liveness_observe_reply(struct session *session, uint64_t sent_ns, bool via_leader)
+void zk_liveness_observe_reply(struct session *session, uint64_t sent_ns, uint64_t now_ns,
+                               bool via_leader)
 {
-    uint64_t heard_ns = session->heard_ns;
-    if (heard_ns && via_leader && sent_ns >= heard_ns + max_heartbeat_lag_ns(session)) {
-        session->proven_ns = heard_ns > session->proven_ns ? heard_ns : session->proven_ns;
-        heard_ns = 0;
-    }
-    session->heard_ns = heard_ns ? heard_ns : sent_ns;
+    bool proves =
+        session->heard_ns && sent_ns >= session->leader_ns + max_heartbeat_lag_ns(session);
+    if (!via_leader || (session->heard_ns && !proves))
+        return;
+    if (session->heard_ns > session->proven_ns)
+        session->proven_ns = session->heard_ns;
+    session->heard_ns = sent_ns;
+    session->leader_ns = now_ns;
 }

@@ -177,6 +177,12 @@ static const char *curator_rw_sequence(const char *node)
     return found ? found : number_behind(node, "__READ__");
 }
 
+/* LeaderLatch sorts its participants by the text behind "latch-". */
+static const char *curator_latch_sequence(const char *node)
+{
+    return number_behind(node, "latch-");
+}
+
 static const char *kazoo_sequence(const char *node)
 {
     const char *found = number_behind(node, "__lock__");
@@ -189,6 +195,7 @@ static const struct {
     const char *head;
     const char *kinds[3];
     const char *(*sequence)(const char *node); /* its order in the queue; NULL: no claim */
+    bool names_by_data; /* a node's data is the name of its participant, and nothing else */
 } dialects[] = {
     [CURATOR] = {.name = "curator",
                  .head = "_c_",
@@ -202,12 +209,20 @@ static const struct {
                               [STILE_SHARED] = "-__READ__",
                               [STILE_SLOTS] = "-slots-__WRIT__"},
                     .sequence = curator_rw_sequence},
+    [CURATOR_LATCH] = {.name = "curator-latch",
+                       .head = "_c_",
+                       .kinds = {[STILE_EXCLUSIVE] = "-latch-",
+                                 [STILE_SHARED] = "-read-latch-",
+                                 [STILE_SLOTS] = "-slots-latch-"},
+                       .sequence = curator_latch_sequence,
+                       .names_by_data = true},
     [KAZOO] = {.name = "kazoo",
                .head = "",
                .kinds = {[STILE_EXCLUSIVE] = "__lock__",
                          [STILE_SHARED] = "__rlock__",
                          [STILE_SLOTS] = "__slots__lock__"},
-               .sequence = kazoo_sequence},
+               .sequence = kazoo_sequence,
+               .names_by_data = true},
 };
 
 bool zk_dialect_find(enum dialect *dialect, const char *name)
@@ -218,6 +233,11 @@ bool zk_dialect_find(enum dialect *dialect, const char *name)
             return true;
     }
     return false;
+}
+
+bool zk_dialect_names_by_data(enum dialect dialect)
+{
+    return dialects[dialect].names_by_data;
 }
 
 /* ---- nodes ---- */
@@ -240,6 +260,18 @@ enum stile_mode zk_node_mode(const struct zk *zk, const char *node)
     if (strstr(node, kinds[STILE_SHARED]))
         return STILE_SHARED;
     return strstr(node, kinds[STILE_SLOTS]) ? STILE_SLOTS : STILE_EXCLUSIVE;
+}
+
+bool zk_node_guid(char guid[GUID_SIZE], const struct zk *zk, const char *node)
+{
+    const char *head = dialects[zk->dialect].head;
+    size_t skip = strlen(head), n = zk->dialect == KAZOO ? 32 : GUID_SIZE - 1;
+    if (strncmp(node, head, skip) != 0 || strspn(node + skip, "0123456789abcdef-") < n ||
+        !dialects[zk->dialect].sequence(node))
+        return false;
+    memcpy(guid, node + skip, n);
+    guid[n] = '\0';
+    return true;
 }
 
 void zk_path_of_claim(char path[PATH_ROOM], const struct zk *zk, const struct claim *claim,

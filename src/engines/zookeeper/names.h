@@ -10,11 +10,12 @@
 #define BASE_MAX  512
 #define PATH_ROOM (BASE_MAX + 3 * STILE_NAME_MAX + 128)
 #define INFO_MAX  320
-#define GUID_SIZE 37 /* with its dashes and the NUL */
+#define DATA_MAX  (INFO_MAX + STILE_PROCLAIM_MAX) /* of a claim's node */
+#define GUID_SIZE 37                              /* with its dashes and the NUL */
 
 struct zk;
 
-enum dialect { CURATOR, CURATOR_RW, KAZOO };
+enum dialect { CURATOR, CURATOR_RW, CURATOR_LATCH, KAZOO };
 
 /* ---- paths ---- */
 
@@ -35,6 +36,8 @@ void zk_path_of_claim(char path[PATH_ROOM], const struct zk *zk, const struct cl
 /* The length of its node's path, as in the server's record of a session's end. */
 size_t zk_path_bytes_of_claim(const struct zk *zk, const struct claim *claim);
 bool zk_dialect_find(enum dialect *dialect, const char *name);
+/* Clients of this dialect read the whole data of a node as its claim's public value. */
+bool zk_dialect_names_by_data(enum dialect dialect);
 void zk_guid_write(char guid[GUID_SIZE], enum dialect dialect, const uint8_t random[16]);
 
 /* ---- the nodes in a queue ---- */
@@ -49,6 +52,8 @@ enum stile_status zk_nodes_sort(struct node_list *list, const struct zk *zk,
                                 const struct jute_strings *children, struct stile_error *err);
 void zk_nodes_free(struct node_list *list);
 size_t zk_nodes_find(const struct node_list *list, const char *node); /* n: it is not there */
+/* Of a claim's node as we name it; false: it is none. */
+bool zk_node_guid(char guid[GUID_SIZE], const struct zk *zk, const char *node);
 enum stile_mode zk_node_mode(const struct zk *zk, const char *node);
 /* The server has nearly used up the sequence numbers of this name. */
 bool zk_node_numbers_run_out(const struct zk *zk, const struct claim *claim, const char *guid,

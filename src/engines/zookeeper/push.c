@@ -2,10 +2,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Changes of a name or a cell, reported to core.
  *
- * A watch on the children of the name's node; while there is no such node, on its creation. For a
- * cell, a watch on its node, whether it exists or not. It fires once, and is set again before the
- * change is reported: requests are executed in order, so a read that follows sees everything that
- * the new watch does not report. */
+ * A watch on the children of the name's node; while there is no such node, on its creation. The
+ * first of the children is watched as well: its data is what the holder proclaims. For a cell, a
+ * watch on its node, whether it exists or not. It fires once, and is set again before the change is
+ * reported: requests are executed in order, so a read that follows sees everything that the new
+ * watch does not report. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "engines/zookeeper/zookeeper.h"
@@ -17,9 +19,12 @@ struct subscription {
     struct query *query;
     struct subscription *next, **link; /* of zk->subscriptions */
     struct node_watch *watch;
+    struct requester first;                /* the holder's node */
+    struct node_watch *watched;            /* its data */
     void (*set)(struct subscription *sub); /* sets the watch */
     struct timer timer;                    /* a server could not be asked */
     char path[PATH_ROOM];
+    char holder[PATH_ROOM]; /* the path of the holder's node */
 };
 
 static struct subscription *subscription_of(struct requester *requester)
@@ -37,11 +42,18 @@ static void report_change(struct subscription *sub)
     sub->query->engine->events->changed(sub->query);
 }
 
+static void drop_first(struct subscription *sub)
+{
+    zk_requester_forget(&sub->first);
+    zk_watch_remove(&sub->watched);
+}
+
 static void subscription_free(struct subscription *sub)
 {
     struct loop *loop = sub->query->engine->loop;
     zk_requester_forget(&sub->requester);
     zk_watch_remove(&sub->watch);
+    drop_first(sub);
     loop_disarm(loop, &sub->timer);
     loop_unreserve(loop, 1);
     *sub->link = sub->next;
@@ -97,6 +109,46 @@ static void on_creation_watched(struct requester *requester, const struct reply 
     report_change(sub); /* the last show may have seen nodes that have gone since */
 }
 
+static void on_first_event(struct requester *requester, int type);
+
+/* The data may have changed since it was shown. A failure is made good by the next change of the
+ * children. */
+static void on_first_watched(struct requester *requester, const struct reply *reply)
+{
+    struct subscription *sub = container_of(requester, struct subscription, first);
+    if (reply->rc == ZOK)
+        report_change(sub);
+}
+
+static void watch_data(struct subscription *sub, const char *path)
+{
+    struct session *session = session_of_subscription(sub);
+    if (zk_watch_add(&sub->watched, session, 'g', path, &sub->first, on_first_event))
+        zk_request_get(session, &sub->first, path, sub->watched, on_first_watched);
+}
+
+/* A node that is gone is reported by the watch on its parent. */
+static void on_first_event(struct requester *requester, int type)
+{
+    struct subscription *sub = container_of(requester, struct subscription, first);
+    if (type != JUTE_EVENT_CHANGED)
+        return;
+    watch_data(sub, sub->holder);
+    report_change(sub);
+}
+
+static void watch_first(struct subscription *sub, const struct jute_strings *children)
+{
+    struct node_list queue;
+    drop_first(sub);
+    if (zk_nodes_sort(&queue, zk_of(sub->query->engine), children, NULL))
+        return;
+    if (queue.n > 0 && snprintf(sub->holder, sizeof sub->holder, "%s/%s", sub->path,
+                                queue.nodes[0]) < (int)sizeof sub->holder)
+        watch_data(sub, sub->holder);
+    zk_nodes_free(&queue);
+}
+
 static void on_children_watched(struct requester *requester, const struct reply *reply)
 {
     struct subscription *sub = subscription_of(requester);
@@ -108,6 +160,8 @@ static void on_children_watched(struct requester *requester, const struct reply 
               !zk_request_exists(session, &sub->requester, sub->path, sub->watch,
                                  on_creation_watched)))
         try_later(sub);
+    else if (reply->rc == ZOK)
+        watch_first(sub, reply->children);
 }
 
 static void watch_children(struct subscription *sub)

@@ -152,12 +152,15 @@ static void on_recorded(struct requester *requester, const struct reply *reply)
     }
 }
 
-/* The listing behind it shows that the node still exists, so the record is a holder's. */
+/* The listing behind it shows that the node still exists, so the record is a holder's. If that
+ * listing failed, the record is too old when another one succeeds: a hold counts from the grant. */
 static void write_record(struct zk_claim *zc)
 {
     char path[PATH_ROOM], data[INFO_MAX];
     zk_claim_record_path(path, zc);
     zk_claim_record_data(data, zc, true);
+    if (zc->record_state != RECORD_NONE)
+        zc->in_flight += zk_request_delete(zc->session, &zc->requester, path, on_orphan_cleared);
     if (!zk_request_create(zc->session, &zc->requester, path, JUTE_PERSISTENT, data, on_recorded)) {
         zk_claim_fail_code(zc, ZNOMEMORY, true);
         return;
@@ -165,6 +168,7 @@ static void write_record(struct zk_claim *zc)
     zc->record_state = RECORD_UNCERTAIN;
     zc->in_flight++;
     list_again(zc);
+    zc->recorded = true;
 }
 
 /* ---- orphans in the way ---- */
@@ -173,14 +177,6 @@ static void set_clock(struct zk_claim *zc, int64_t server_ms)
 {
     zc->clock_ms = server_ms;
     zc->clock_ns = loop_now(core_claim(zc)->engine->loop);
-}
-
-/* For show and list; the timeout says how long the lock of a silent holder lasts. */
-static void write_description(char data[INFO_MAX], struct zk_claim *zc)
-{
-    const struct zk *zk = zk_of_claim(zc);
-    snprintf(data, INFO_MAX, "%ld %s %d/%u %s", zk->pid, zk->host, zc->session->timeout_ms,
-             (unsigned)core_claim(zc)->slots, zk->command);
 }
 
 /* An unreadable record keeps nothing locked, or it would forever. */
@@ -234,8 +230,8 @@ static void on_clock(struct requester *requester, const struct reply *reply)
 
 static void read_clock(struct zk_claim *zc)
 {
-    char data[INFO_MAX];
-    write_description(data, zc);
+    char data[DATA_MAX];
+    zk_claim_node_data(data, zc);
     zc->in_flight += zk_request_set(zc->session, &zc->requester, zc->node, data, -1, on_clock);
     list_again(zc);
 }
@@ -496,7 +492,7 @@ static void wait_or_withdraw(struct zk_claim *zc, const struct position *positio
 
 static void reached_head(struct zk_claim *zc)
 {
-    if (wants_record(zc) && zc->record_state != RECORD_WRITTEN)
+    if (wants_record(zc) && (zc->record_state != RECORD_WRITTEN || !zc->recorded))
         write_record(zc);
     else
         grant(zc);
@@ -559,6 +555,7 @@ static bool request_list(struct zk_claim *zc, bool watched, reply_fn *fn)
 static void list_again(struct zk_claim *zc)
 {
     const struct claim *claim = core_claim(zc);
+    zc->recorded = false;
     zk_claim_move_to(zc, CLAIM_LISTING);
     loop_disarm(claim->engine->loop, &zc->timer);
     zk_watch_remove(&zc->watch);
@@ -638,7 +635,7 @@ static void send_claim(struct zk_claim *zc)
     struct claim *claim = core_claim(zc);
     struct zk *zk = zk_of_claim(zc);
     struct stile_error err;
-    char path[PATH_ROOM], data[INFO_MAX];
+    char path[PATH_ROOM], data[DATA_MAX];
     uint8_t random[16];
     zk_claim_move_to(zc, CLAIM_CREATING);
     zc->generation = zc->session->generation;
@@ -650,7 +647,7 @@ static void send_claim(struct zk_claim *zc)
     }
     zk_guid_write(zc->guid, zk->dialect, random);
     zk_path_of_claim(path, zk, claim, zc->guid);
-    write_description(data, zc);
+    zk_claim_node_data(data, zc);
     bool parents = !zc->parents || create_parents(zc, path);
     bool created = parents && zk_request_create(zc->session, &zc->requester, path,
                                                 JUTE_EPHEMERAL_SEQUENTIAL, data, on_created);

@@ -109,7 +109,8 @@ static void finish(struct request *request, struct reply *reply)
     struct requester *requester = request->requester;
     reply_fn *fn = request->fn;
     if (is_from_server(reply->rc) && request->session->state == SESSION_UP)
-        zk_liveness_observe_reply(request->session, request->sent_ns, request->via_leader);
+        zk_liveness_observe_reply(request->session, request->sent_ns,
+                                  loop_now(loop_of(request->session)), request->via_leader);
     if (request->watch)
         watch_settle(request->watch, reply->rc);
     if (request->batch)
@@ -167,6 +168,12 @@ static void read_children(struct jute_reader *reader, struct reply *reply, struc
     zk_jute_read_strings(reader, &parts->children);
     reply->children = &parts->children;
     read_stat(reader, reply, parts);
+}
+
+static void read_paths(struct jute_reader *reader, struct reply *reply, struct parts *parts)
+{
+    zk_jute_read_strings(reader, &parts->children);
+    reply->children = &parts->children;
 }
 
 /* The results of a multi of deletes and sets; its first error is the error of the whole. */
@@ -479,6 +486,15 @@ bool zk_request_children(struct session *session, struct requester *requester, c
                          struct node_watch *watch, reply_fn *fn)
 {
     return send_read(session, requester, JUTE_GET_CHILDREN, path, watch, fn, read_children);
+}
+
+bool zk_request_ephemerals(struct session *session, struct requester *requester, reply_fn *fn)
+{
+    zk_jute_write_string(begin(session, JUTE_GET_EPHEMERALS), "/");
+    struct request *request = request_new(session, requester, fn, read_paths);
+    if (request)
+        enqueue(request);
+    return request != NULL;
 }
 
 /* ---- batches of deletes ---- */

@@ -135,6 +135,8 @@ bool zk_request_get(struct session *session, struct requester *requester, const 
                     struct node_watch *watch, reply_fn *fn);
 bool zk_request_children(struct session *session, struct requester *requester, const char *path,
                          struct node_watch *watch, reply_fn *fn);
+/* The paths of the session's nodes, as children. */
+bool zk_request_ephemerals(struct session *session, struct requester *requester, reply_fn *fn);
 
 /* ---- for the session ---- */
 

@@ -13,9 +13,11 @@
  *
  * Servers are tried in turn, each at once while there is one that was not tried, then after a pause
  * that grows from round to round. So servers that restart are not met by all their clients at the
- * same instant, and a waiting client is back within PAUSE_MAX_NS. A silent server is left for the
- * next one after a timeout that also grows from round to round, so that a slow server can answer in
- * the end. Every attempt resolves the server's name again: it may have moved.
+ * same instant, and a waiting client is back within PAUSE_MAX_NS. An attempt that the server leaves
+ * unanswered ends after a twelfth of the session at first, even where there is no other server: a
+ * server that is starting accepts connections and may forget the first of them. That timeout grows
+ * with each round of silence, so that a slow server can answer in the end; servers that refuse
+ * connections do not count. Every attempt resolves the server's name again: it may have moved.
  *
  * A server that lost its data, or was restored from an older copy, hangs up forever on sessions
  * that have seen a later transaction than its own last. Servers without a leader hang up on
@@ -36,6 +38,7 @@
 #define PAUSE_MAX_NS     NS_PER_SEC
 #define STEADY_NS        NS_PER_SEC /* a session that was up for less counts as an attempt only */
 #define TIMEOUT_FIRST_NS NS_PER_SEC
+#define TIMEOUT_FRACTION 12 /* of the session, if that is less */
 #define ROUNDS_MAX       7
 
 static struct loop *loop_of(const struct session *session)
@@ -45,10 +48,10 @@ static struct loop *loop_of(const struct session *session)
 
 /* ---- which server is tried, and when ---- */
 
-/* Rounds of all servers that have failed. */
-static unsigned failed_rounds(const struct session *session)
+/* How often all servers have been tried with so many attempts. */
+static unsigned rounds(const struct session *session, unsigned attempts)
 {
-    unsigned n = session->dials / (unsigned)session->zk->n_hosts;
+    unsigned n = attempts / (unsigned)session->zk->n_hosts;
     return n < ROUNDS_MAX ? n : ROUNDS_MAX;
 }
 
@@ -56,20 +59,23 @@ void zk_dial_begin(struct session *session)
 {
     if (!session->fresh)
         session->dials++;
+    session->dial_until_ns = loop_now(loop_of(session)) + zk_dial_timeout_ns(session);
 }
 
 void zk_dial_end(struct session *session)
 {
     uint64_t now_ns = loop_now(loop_of(session));
+    if (!session->up_ns && now_ns >= session->dial_until_ns)
+        session->silences++;
     if (session->up_ns && now_ns - session->up_ns >= STEADY_NS)
-        session->dials = 0;
+        session->dials = session->silences = 0;
     if (session->up_ns)
         session->down_ns = now_ns;
     session->up_ns = 0;
     session->dial_ns = now_ns;
     if (!session->fresh && session->dials > 0 && session->dials % session->zk->n_hosts == 0)
         session->dial_ns += loop_backoff(loop_of(session), PAUSE_FIRST_NS, PAUSE_MAX_NS,
-                                         failed_rounds(session) - 1);
+                                         rounds(session, session->dials) - 1);
 }
 
 const struct zk_host *zk_dial_host(const struct session *session)
@@ -78,12 +84,15 @@ const struct zk_host *zk_dial_host(const struct session *session)
     return &zk->hosts[(session->first_host + session->dials) % zk->n_hosts];
 }
 
-/* A single server is given all the time there is: there is no other to go to. */
+/* Before the session exists there is nothing to lose, and the only server may well be slow. */
 uint64_t zk_dial_timeout_ns(const struct session *session)
 {
-    uint64_t max_ns = (uint64_t)session->timeout_ms * NS_PER_MS / 3 * 2;
-    uint64_t ns = TIMEOUT_FIRST_NS << failed_rounds(session);
-    return session->zk->n_hosts < 2 || ns > max_ns ? max_ns : ns;
+    uint64_t timeout_ns = (uint64_t)session->timeout_ms * NS_PER_MS, max_ns = timeout_ns / 3 * 2;
+    uint64_t first_ns = timeout_ns / TIMEOUT_FRACTION;
+    unsigned growth = session->zk->n_hosts < 2 && !session->id.id ? 2 : 1;
+    first_ns = first_ns < TIMEOUT_FIRST_NS ? first_ns : TIMEOUT_FIRST_NS;
+    uint64_t ns = first_ns << growth * rounds(session, session->silences);
+    return ns < max_ns ? ns : max_ns;
 }
 
 /* The server hung up on a session that may have expired: the same server is asked for a new one. */
@@ -161,6 +170,7 @@ static void on_probe_reply(struct requester *requester, const struct reply *repl
 {
     struct session *session = container_of(requester, struct session, requester);
     session->probing = false;
+    session->answered_ns = loop_now(loop_of(session));
     arm_probe(session);
     report_renewal(session, reply->rc == ZOK && session->state == SESSION_UP);
 }
@@ -174,7 +184,7 @@ static void on_probe_timer(struct timer *timer)
         zk_session_leave_server(session);
         return;
     }
-    session->probed_ns = loop_now(loop_of(session));
+    session->probed_ns = session->answered_ns = loop_now(loop_of(session));
     session->probing = zk_request_sync(session, &session->requester, "/", on_probe_reply);
     arm_probe(session);
     if (!session->probing)
@@ -229,6 +239,7 @@ static void on_up(struct connection *connection, const struct session_id *id, in
         expire(session);
         return;
     }
+    bool resumed = session->id.id != 0;
     loop_disarm(loop_of(session), &session->timer);
     session->id = *id;
     session->timeout_ms = timeout_ms;
@@ -237,6 +248,8 @@ static void on_up(struct connection *connection, const struct session_id *id, in
     session->up_ns = loop_now(loop_of(session));
     session->connect_ns = zk_connection_greeted_ns(connection);
     zk_watches_restore(session);
+    if (resumed && session->zk->session_events->resumed)
+        session->zk->session_events->resumed(session);
     if (session->watches_lost)
         loop_soon(loop_of(session), &session->task);
     zk_requests_schedule(session);
@@ -280,8 +293,7 @@ static void dial(struct session *session)
         options.session = session->id;
         options.last_zxid = session->zxid;
     }
-    loop_arm(loop_of(session), &session->timer,
-             loop_now(loop_of(session)) + options.target.timeout_ns);
+    loop_arm(loop_of(session), &session->timer, session->dial_until_ns);
     if (zk_connection_open(&session->connection, loop_of(session), &options, &connection_events,
                            session, &why))
         go_down(session, &why);
@@ -415,6 +427,7 @@ static void session_free(struct session *session)
     session->ending = true;
     zk_requester_forget(&session->requester);
     zk_requester_forget(&session->marks.requester);
+    zk_requester_forget(&session->strays);
     zk_requests_fail(session, ZCONNECTIONLOSS);
     zk_connection_free(session->connection);
     session->connection = NULL;

@@ -51,20 +51,25 @@ struct session {
     struct requester requester; /* of the probes */
     struct timer probe_timer;
     bool renewing, probing;
-    uint64_t proven_ns;  /* the leader has heard of the session at this time or later */
-    uint64_t heard_ns;   /* a server has heard of it, and perhaps the leader; 0: no such time */
-    uint64_t probed_ns;  /* when the last probe was sent */
-    uint64_t connect_ns; /* no later than its present connection was begun */
+    uint64_t proven_ns;   /* the leader has heard of the session at this time or later */
+    uint64_t heard_ns;    /* when a request was sent that the leader has answered; 0: none was */
+    uint64_t leader_ns;   /* when that answer came */
+    uint64_t probed_ns;   /* when the last probe was sent, */
+    uint64_t answered_ns; /* and when the last one was answered */
+    uint64_t connect_ns;  /* no later than its present connection was begun */
 
     struct mark_watch marks;
+    struct requester strays; /* strays.c */
 
     /* which server is tried next, and when */
-    unsigned first_host; /* at random */
-    unsigned dials;      /* since the session was last up for a while */
-    uint64_t up_ns;      /* when it came up; 0: it is down */
-    uint64_t down_ns;    /* when it was last up, or was created */
-    uint64_t dial_ns;    /* no attempt before this */
-    bool fresh;          /* this attempt asks for a new session, to see whether one is given */
+    unsigned first_host;    /* at random */
+    unsigned dials;         /* since the session was last up for a while */
+    unsigned silences;      /* of these, the ones that no server has answered */
+    uint64_t up_ns;         /* when it came up; 0: it is down */
+    uint64_t down_ns;       /* when it was last up, or was created */
+    uint64_t dial_ns;       /* no attempt before this */
+    uint64_t dial_until_ns; /* when the present attempt is given up */
+    bool fresh;             /* this attempt asks for a new session, to see whether one is given */
 };
 
 /* The limit of all node paths of one session, in bytes. When a session ends, the servers write all
@@ -77,6 +82,8 @@ struct session_events {
     /* The session has ended on the servers, with all its nodes; none of its requests is under way.
      * A new one takes its place. */
     void (*ended)(struct session *session);
+    /* May be NULL. A server has taken it up again, with its nodes. */
+    void (*resumed)(struct session *session);
     /* May be NULL. The server has hung up, as zk_sessions_end() asked it to. */
     void (*closed)(struct session *session);
 };
@@ -107,7 +114,8 @@ const struct zk_host *zk_dial_host(const struct session *session);
 /* ---- liveness.c ---- */
 
 void zk_liveness_begin(struct session *session, uint64_t now_ns); /* a server has accepted it */
-void zk_liveness_observe_reply(struct session *session, uint64_t sent_ns, bool via_leader);
+void zk_liveness_observe_reply(struct session *session, uint64_t sent_ns, uint64_t now_ns,
+                               bool via_leader);
 /* When the probe timer is due: the next probe, or the end of our patience with the present one. */
 uint64_t zk_liveness_due_ns(const struct session *session);
 

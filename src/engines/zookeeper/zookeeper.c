@@ -21,7 +21,9 @@
  *     session.c, liveness.c             sessions, and which replies prove that they are alive
  *     names.c                           names as nodes, dialects, hold records
  *     claims.c, queue.c, release.c      the life of a claim
+ *     strays.c                          nodes without a claim, after older data was restored
  *     inspect.c, push.c                 list, show, break; watch
+ *     proclaim.c                        another public value for a claim that is held
  *     history.c, marks.c                records of last holders, marks of broken locks
  *     cells.c, cell_read.c, cell_form.c cells and guards
  *     doctor_probe.c, doctor_rules.c    the conditions of what caps promises
@@ -96,7 +98,8 @@ static bool is_path(const char *path)
 static const char *const conditions[] = {
     [CURATOR] = CONDITION "Curator's InterProcessMutex",
     [CURATOR_RW] = CONDITION "Curator's InterProcessReadWriteLock",
-    [KAZOO] = CONDITION "kazoo's Lock, or its ReadLock and WriteLock",
+    [CURATOR_LATCH] = CONDITION "Curator's LeaderLatch",
+    [KAZOO] = CONDITION "kazoo's Lock, Election, or ReadLock and WriteLock",
 };
 
 static enum stile_status read_path(struct zk *zk, const struct url *url, struct stile_error *err)
@@ -111,7 +114,8 @@ static enum stile_status read_path(struct zk *zk, const struct url *url, struct 
     if (!is_path(zk->base))
         return error_set(err, STILE_MISUSE, 0, "the path has an empty part, or '.' or '..' in it");
     if (!zk_dialect_find(&zk->dialect, dialect ? dialect : "curator"))
-        return error_set(err, STILE_MISUSE, 0, "dialect= is curator, curator-rw or kazoo");
+        return error_set(err, STILE_MISUSE, 0,
+                         "dialect= is curator, curator-rw, curator-latch or kazoo");
     zk->engine.caps.condition = conditions[zk->dialect];
     return STILE_OK;
 }
@@ -318,6 +322,7 @@ static void on_session_ended(struct session *session)
 
 static const struct session_events session_events = {
     .ended = on_session_ended,
+    .resumed = zk_strays_remove,
     .closed = on_session_closed,
 };
 
@@ -399,12 +404,17 @@ static const struct engine_push push = {
 
 static const struct engine_cells cells = {
     .run = zk_cells_run,
+    .clock_unit_us = 1000,
     .watch = zk_push_watch_cell,
     .unwatch = zk_push_unwatch,
 };
 
 static const struct engine_history history = {
     .record = zk_history_record,
+};
+
+static const struct engine_proclaims proclaims = {
+    .proclaim = zk_proclaim,
 };
 
 static const struct engine_admin admin = {
@@ -424,7 +434,9 @@ const struct engine_class zk_class = {
             .token = true,
             .hold_at_least = true,
             .lock_delay = true,
+            .proclaims = true,
             .cells = true,
+            .paces = true,
             .token_is = "the transaction that created the holder's node (czxid)",
             .survives = "a holder's crash: free after its session; a server's crash: everything, "
                         "while more than half of the servers are up",
@@ -448,4 +460,5 @@ const struct engine_class zk_class = {
     .cells = &cells,
     .admin = &admin,
     .history = &history,
+    .proclaims = &proclaims,
 };

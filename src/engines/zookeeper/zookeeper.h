@@ -49,6 +49,7 @@ struct zk {
     char *credentials;       /* "user:password"; NULL: all users may use the nodes */
     struct jute_writer writer;
     bool closing;
+    bool lists_no_nodes; /* the servers are too old for strays.c */
     const struct session_events *session_events;
     struct session *sessions;
     struct session *main;                   /* for everything but claims */
@@ -78,6 +79,10 @@ void zk_inspect_list(struct engine *engine, struct query *query);
 void zk_inspect_show(struct engine *engine, struct query *query);
 void zk_inspect_break(struct engine *engine, struct query *query);
 void zk_inspect_cancel(struct engine *engine, struct query *query);
+
+/* ---- proclaim.c ---- */
+
+void zk_proclaim(struct engine *engine, struct query *query);
 
 /* ---- push.c ---- */
 
