@@ -21,7 +21,8 @@ static const unsigned transitions[] = {
     [CLAIM_STARTING] = TO(CLAIM_YIELDING) | TO(CLAIM_TRYING) | TO(CLAIM_WAITING),
     [CLAIM_YIELDING] = TO(CLAIM_TRYING) | TO(CLAIM_WAITING),
     [CLAIM_TRYING] = TO(CLAIM_HELD) | TO(CLAIM_WAITING) | TO(CLAIM_QUEUEING) | TO(CLAIM_COUNTING) |
-                     TO(CLAIM_CHECKING) | TO(CLAIM_READING_HOLD) | TO(CLAIM_UNDOING),
+                     TO(CLAIM_CHECKING) | TO(CLAIM_CONFIRMING) | TO(CLAIM_READING_HOLD) |
+                     TO(CLAIM_UNDOING),
     [CLAIM_CHECKING] = TO(CLAIM_UNDOING),
     [CLAIM_READING_HOLD] = TO(CLAIM_HELD_BACK) | TO(CLAIM_UNDOING),
     [CLAIM_UNDOING] = TO(CLAIM_TRYING) | TO(CLAIM_WAITING) | TO(CLAIM_QUEUEING),
@@ -249,6 +250,16 @@ void sql_claim_release_answered(struct sql_claim *c, bool ours, const struct sti
     }
 }
 
+void sql_claim_release_unsent(struct sql_claim *c, const struct stile_error *err)
+{
+    if (!c->session || !sql_session_is_up(c->session)) {
+        sql_claim_release_answered(c, false, err);
+        return;
+    }
+    sql_claim_move_to(c, CLAIM_HELD);
+    claim_of(c)->engine->events->released(claim_of(c), err);
+}
+
 void sql_claim_withdraw(struct sql_claim *c, bool there)
 {
     if (!there || !c->session || !sql_session_is_up(c->session))
@@ -301,7 +312,7 @@ void sql_claim_release(struct engine *engine, struct claim *claim)
     enum claim_state state = c->state;
     if (state != CLAIM_IDLE)
         loop_disarm(engine->loop, &c->timer);
-    c->withdrawn = state != CLAIM_HELD;
+    c->withdrawn = c->withdrawn || state != CLAIM_HELD;
     c->why.status = STILE_OK;
     if (state == CLAIM_IDLE || !c->session) {
         sql_claim_released(c, NULL);

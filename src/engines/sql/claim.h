@@ -68,6 +68,8 @@ void sql_claim_release(struct engine *engine, struct claim *claim);
 void sql_claim_released(struct sql_claim *c, const struct stile_error *err);
 /* ours: the server had it. err: the statement failed. */
 void sql_claim_release_answered(struct sql_claim *c, bool ours, const struct stile_error *err);
+/* The release could not be sent, so what the session has is still there: core releases again. */
+void sql_claim_release_unsent(struct sql_claim *c, const struct stile_error *err);
 /* The answer that a withdrawn claim was waiting for. there: the server may have something of it. */
 void sql_claim_withdraw(struct sql_claim *c, bool there);
 void sql_claim_stopped(struct session *session); /* the stop was answered */

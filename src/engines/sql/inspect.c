@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* A database waits for a tenth of a second each time. */
+#define LOOKS_MAX         30
 #define BREAK_LOOK_NS     (10 * NS_PER_MS)
 #define BREAK_PATIENCE_NS (4 * NS_PER_SEC)
 
@@ -35,12 +37,24 @@ void sql_view_free(struct view *view)
 
 /* ---- show and list ---- */
 
+bool sql_inspect_again(struct query *query, const struct view *view)
+{
+    return view->undescribed && query->looks++ < LOOKS_MAX;
+}
+
+static void ask_show(struct query *query);
+
 static void on_shown(void *data, const struct answer *a)
 {
     struct query *query = data;
     struct stile_error err;
     struct view view = {0};
     enum stile_status status = database_of(query)->read_show(&view, a, query, &err);
+    if (!status && sql_inspect_again(query, &view)) {
+        sql_view_free(&view);
+        ask_show(query);
+        return;
+    }
     if (!status && view.record)
         query->engine->events->record(query, view.record, view.record_len);
     if (!status)
@@ -49,11 +63,18 @@ static void on_shown(void *data, const struct answer *a)
     query->engine->events->done(query, status ? &err : NULL);
 }
 
-void sql_inspect_show(struct engine *engine, struct query *query)
+static void ask_show(struct query *query)
 {
     struct stile_error err;
     if (database_of(query)->ask_show(query, on_shown, query, &err))
-        engine->events->done(query, &err);
+        query->engine->events->done(query, &err);
+}
+
+void sql_inspect_show(struct engine *engine, struct query *query)
+{
+    (void)engine;
+    query->looks = 0;
+    ask_show(query);
 }
 
 static void on_listed(void *data, const struct answer *a)
@@ -237,6 +258,7 @@ void sql_break_begin(struct query *query, answer_fn *seen, answer_fn *looked)
     b->timer.fn = on_break_time;
     b->begun_ns = loop_now(engine->loop);
     query->state = b;
+    query->looks = 0;
     if (database_of(query)->ask_show(query, seen, b, &err))
         sql_break_end(b, &err);
 }

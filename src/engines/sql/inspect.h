@@ -16,6 +16,7 @@ struct view {
     const char *record; /* of its last holder; NULL: none */
     size_t record_len;
     char record_text[RECORD_MAX + 1];
+    bool undescribed;   /* a holder is about to describe its grant: worth another look */
     uint64_t *backends; /* for each claim, the session that has it; 0: none that is known */
 };
 
@@ -25,6 +26,8 @@ enum stile_status sql_view_alloc(struct view *view, size_t n, size_t text_size,
 void sql_view_free(struct view *view);
 
 void sql_inspect_show(struct engine *engine, struct query *query);
+/* Whether to ask once more before that is reported. */
+bool sql_inspect_again(struct query *query, const struct view *view);
 void sql_inspect_list(struct engine *engine, struct query *query);
 void sql_inspect_cancel(struct engine *engine, struct query *query);
 

@@ -17,8 +17,9 @@
 #define DEAF_MIN_NS   (20 * NS_PER_MS)
 #define DEAF_DOUBLES                                                                               \
     3 /* a quarter of a second at most: a granted waiter has one second to answer */
-#define AGAIN_NS    (50 * NS_PER_MS)
-#define LOOK_MAX_NS NS_PER_SEC
+#define AGAIN_NS       (50 * NS_PER_MS)
+#define LOOK_MAX_NS    NS_PER_SEC
+#define CONNECT_MIN_NS (100 * NS_PER_MS)
 /* Waiters with this many others before them look less often, and renew their row less often. */
 #define FAR_BACK        4
 #define FAR_BACK_SLOWER 4
@@ -395,6 +396,20 @@ void sql_lease_hear_broken(struct leases *leases, const char *owner, const char 
         return;
     sql_break_blame(&err, by);
     leases->engine->events->lost(claim_of_lease(lease), &err);
+}
+
+/* A server may forget a connection that it has accepted. A quarter of what is left leaves time for
+ * others. */
+uint64_t sql_lease_patience_ns(const struct leases *leases, uint64_t usual_ns)
+{
+    uint64_t now_ns = loop_now(leases->engine->loop), least_ns = usual_ns;
+    for (struct leased *leased = leases->claims.oldest; leased; leased = leased->newer) {
+        const struct lease *lease = container_of(leased, struct lease, leased);
+        uint64_t end_ns = lease->renewed_ns + leased_base(leased)->ttl_ns;
+        if (lease->state == LEASE_HELD && end_ns > now_ns && (end_ns - now_ns) / 4 < least_ns)
+            least_ns = (end_ns - now_ns) / 4;
+    }
+    return least_ns > CONNECT_MIN_NS ? least_ns : CONNECT_MIN_NS;
 }
 
 /* A held claim stays held until its deadline, and is renewed over the next connection. A waiter

@@ -101,7 +101,9 @@ void sql_lease_hear_broken(struct leases *leases, const char *owner, const char 
 /* All waiters ask again, so that the server learns how to notify this client. */
 void sql_lease_ask_again(struct leases *leases);
 bool sql_lease_is_waiting(const struct leases *leases); /* any of them */
-void sql_lease_disconnected(struct leases *leases);     /* the connection has ended */
+/* How long an attempt to connect may take: the usual time, or less while a lease is running out. */
+uint64_t sql_lease_patience_ns(const struct leases *leases, uint64_t usual_ns);
+void sql_lease_disconnected(struct leases *leases); /* the connection has ended */
 
 static inline struct leases *leases_of(struct engine *engine)
 {
