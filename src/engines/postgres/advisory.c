@@ -65,6 +65,10 @@ const struct statement *postgres_claim_statement(struct sql_claim *c, enum sql k
 
 /* ---- sending ---- */
 
+/* What is known about a name is looked up again after this long, whether or not it has changed: the
+ * counter may have been put back by hand, or by an older `stile setup`. */
+#define CALM_NS NS_PER_SEC
+
 struct values {
     const char *values[9];
     char hold[24], delay[24], ticket[24];
@@ -86,15 +90,76 @@ static int write_values(struct values *w, struct sql_claim *c, enum sql kind)
     w->values[7] = pg->identity.command;
     snprintf(w->ticket, sizeof w->ticket, "%" PRIu64, pg_claim_of(c)->ticket);
     w->values[8] = pg_claim_of(c)->ticket ? w->ticket : NULL;
-    return pg->schema == SCHEMA_QUEUE && kind != SQL_GRANT ? 9 : 8;
+    return pg->schema >= SCHEMA_QUEUE && kind != SQL_GRANT ? 9 : 8;
+}
+
+/* A hold or a delay is written with the grant, and so is a shared one. */
+static bool may_have_no_row(struct sql_claim *c)
+{
+    const struct pg *pg = pg_of_claim(c);
+    const struct claim *claim = claim_of(c);
+    return pg->schema >= SCHEMA_DRAWS && !pg->pooled && pg->options.mode == MODE_ADVISORY &&
+           claim->mode == STILE_EXCLUSIVE && !claim->hold_ns && !claim->delay_ns &&
+           pg_claim_of(c)->key.form != KEY_TWO;
+}
+
+static bool is_calm(const struct sql_claim *c)
+{
+    const struct calm *calm = &pg_claim_of((struct sql_claim *)c)->calm;
+    return calm->session == c->session->number &&
+           loop_now(c->session->base.loop) - calm->at_ns < CALM_NS;
+}
+
+/* A place in the queue is given up by the function that writes the row. */
+static bool draws(struct sql_claim *c, enum sql kind)
+{
+    return (kind == SQL_TRY || kind == SQL_LOCK) && may_have_no_row(c) && !pg_claim_of(c)->ticket;
+}
+
+static enum stile_status send_draw(struct sql_claim *c, enum sql kind, answer_fn *fn,
+                                   struct stile_error *err)
+{
+    struct pg_claim *own = pg_claim_of(c);
+    bool hash = own->key.form == KEY_HASH;
+    const char *values[] = {hash ? c->stored : own->key.number,
+                            is_calm(c) ? own->calm.changes : NULL};
+    enum draw draw = kind == SQL_TRY ? DRAW_TRY : DRAW_LOCK;
+    return postgres_send(c->session, &postgres_sql_draw[draw][hash], values, hash ? 1 : 2, fn, c,
+                         err);
+}
+
+/* A queued claim's try makes others look for it. */
+static const struct statement *look_statement(struct sql_claim *c, enum sql kind)
+{
+    bool looks = kind == SQL_TRY && pg_of_claim(c)->schema >= SCHEMA_DRAWS &&
+                 pg_claim_of(c)->ticket && pg_claim_of(c)->key.form == KEY_ONE;
+    return looks ? &postgres_sql_draw[DRAW_LOOK][claim_of(c)->mode == STILE_SHARED] : NULL;
+}
+
+enum stile_status postgres_claim_decide(struct sql_claim *c, answer_fn *fn, struct stile_error *err)
+{
+    struct values w;
+    bool hash = pg_claim_of(c)->key.form == KEY_HASH;
+    int n = write_values(&w, c, SQL_TRY);
+    pg_claim_of(c)->draws = false;
+    return postgres_send(c->session, &postgres_sql_draw[DRAW_DECIDE][hash], w.values, n, fn, c,
+                         err);
 }
 
 enum stile_status postgres_claim_send(struct sql_claim *c, enum sql kind, answer_fn *fn,
                                       struct stile_error *err)
 {
     struct values w;
+    if (draws(c, kind)) {
+        pg_claim_of(c)->draws = true;
+        postgres_describe_again(c);
+        return send_draw(c, kind, fn, err);
+    }
+    if (kind != SQL_UNLOCK && kind != SQL_END_HOLD)
+        pg_claim_of(c)->draws = false;
+    const struct statement *look = look_statement(c, kind);
     int n = write_values(&w, c, kind);
-    const struct statement *statement = postgres_claim_statement(c, kind, &n);
+    const struct statement *statement = look ? look : postgres_claim_statement(c, kind, &n);
     return postgres_send(c->session, statement, w.values, n, fn, c, err);
 }
 
@@ -111,18 +176,42 @@ static void learn_key(struct sql_claim *c, const char *text)
     }
 }
 
+/* "TOKEN" from a claim that knew the name, or "TOKEN CHANGES ENDS". */
+static enum grant_reply read_drawn(struct sql_claim *c, const char *text, uint64_t *number)
+{
+    struct calm *calm = &pg_claim_of(c)->calm;
+    unsigned long long token, ends;
+    char changes[sizeof calm->changes];
+    int n = sscanf(text, "%llu %23s %llu", &token, changes, &ends);
+    if (n == 3) {
+        *calm = (struct calm){.session = c->session->number,
+                              .at_ns = loop_lately(c->session->base.loop),
+                              .ends = ends};
+        memcpy(calm->changes, changes, sizeof changes);
+    }
+    if (n < 1 || token >= calm->ends || token < calm->ends - EPOCH_TOKENS) {
+        calm->session = 0;
+        return REPLY_UNDECIDED;
+    }
+    *number = token;
+    return REPLY_GRANTED;
+}
+
 /* The text of stile.granted(), the key, and after a wait whether there was one; or only whether it
  * was free. */
 enum grant_reply postgres_read_grant(struct sql_claim *c, const PGresult *result, uint64_t *number)
 {
     int n = result && PQntuples(result) == 1 ? PQnfields(result) : 0;
-    if (n == 0 || PQgetisnull(result, 0, n > 1))
+    bool draws = pg_claim_of(c)->draws;
+    if (n == 0 || (PQgetisnull(result, 0, n > 1) && !(draws && n == 1)))
         return REPLY_STRANGE;
     if (n > 1)
-        learn_key(c, PQgetvalue(result, 0, 1));
+        learn_key(c, postgres_value(result, 0, 1));
     if (PQgetisnull(result, 0, 0))
         return REPLY_TAKEN;
-    const char *text = PQgetvalue(result, 0, 0);
+    const char *text = postgres_value(result, 0, 0);
+    if (draws)
+        return read_drawn(c, text, number);
     if (n == 1)
         return *text == 't' ? REPLY_GRANTED : REPLY_TAKEN;
     *number = strtoull(text + (*text != '\0'), NULL, 10);
@@ -130,6 +219,7 @@ enum grant_reply postgres_read_grant(struct sql_claim *c, const PGresult *result
     return *text == 'g'   ? REPLY_GRANTED
            : *text == 'h' ? REPLY_HELD_BACK
            : *text == 'n' ? REPLY_NOT_FIRST
+           : *text == 'b' ? REPLY_TAKEN
                           : REPLY_STRANGE;
 }
 
@@ -167,6 +257,12 @@ void postgres_held_note(struct sql_claim *c, bool holds)
         add(c);
     else
         drop(c);
+    if (holds && pg_claim_of(c)->draws)
+        postgres_describe_later(c);
+    else
+        postgres_describe_never(c);
+    if (holds)
+        pg_claim_of(c)->described = !pg_claim_of(c)->draws && may_have_no_row(c);
     if (c->state == CLAIM_RELEASING && pg_claim_of(c)->contention)
         pg_claim_of(c)->released_ns = loop_now(claim_of(c)->engine->loop);
 }
@@ -260,7 +356,7 @@ static void on_checked(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
     bool known = !a->err && PQntuples(a->result) == 1 && !PQgetisnull(a->result, 0, 0);
-    int64_t id = known ? strtoll(PQgetvalue(a->result, 0, 0), NULL, 10) : 0;
+    int64_t id = known ? strtoll(postgres_value(a->result, 0, 0), NULL, 10) : 0;
     if (known && !postgres_held_against(c, id, true))
         postgres_claim_step_back(c, 0);
     else
@@ -284,7 +380,7 @@ bool postgres_claim_begin(struct sql_claim *c)
     struct claim *claim = claim_of(c);
     struct pg *pg = pg_of_claim(c);
     struct pg_claim *own = pg_claim_of(c);
-    own->has_waiters = false;
+    own->has_waiters = own->draws = own->described = false;
     own->ticket = 0;
     if (own->server != pg->server) {
         own->server = pg->server;

@@ -16,10 +16,15 @@
 /* What was tried too often, in request->state. */
 enum { UNDONE };
 
-#define GET "select answer as " TAG ", value from stile.cell_get($1::text)"
+#define GET                                                                                        \
+    "select answer as " TAG ", value, "                                                            \
+    "(extract(epoch from clock_timestamp()) * 1000000)::bigint from stile.cell_get($1::text)"
 #define WRITE                                                                                      \
     "select stile.cell_write($1::text, $2::text, $3::bytea, $4::bigint, $5::bigint, $6::text, "    \
     "$7::boolean) as " TAG
+#define KEEP                                                                                       \
+    "select stile.cell_keep($1::text, $2::bytea, $3::bigint, $4::bigint, $5::text, $6::boolean, "  \
+    "$7::bigint) as " TAG
 #define RESET "select stile.cell_reset($1::text, $2::bigint, $3::text) as " TAG
 #define LIST  "select answer as " TAG ", key, size from stile.cell_list($1::bytea, $2::text)"
 
@@ -32,6 +37,8 @@ static const struct statement parsed[CELL_VERBS] = {
     [CELL_GET] = {0, GET},     [CELL_PUT] = {0, WRITE},   [CELL_REMOVE] = {0, WRITE},
     [CELL_RAISE] = {0, WRITE}, [CELL_RESET] = {0, RESET}, [CELL_LIST] = {0, LIST},
 };
+
+static const struct statement prepared_keep = {59, KEEP}, parsed_keep = {0, KEEP};
 
 /* ---- answers ---- */
 
@@ -65,7 +72,7 @@ static bool read_value(unsigned char **value, size_t *size, const PGresult *resu
     *size = 0;
     if (PQgetisnull(result, 0, 1))
         return true;
-    *value = PQunescapeBytea((const unsigned char *)PQgetvalue(result, 0, 1), size);
+    *value = PQunescapeBytea((const unsigned char *)postgres_value(result, 0, 1), size);
     return *value;
 }
 
@@ -80,10 +87,12 @@ static enum stile_status report_one(struct cell_request *request, const PGresult
     struct reply reply;
     unsigned char *value = NULL;
     struct stile_cell cell = {.key = request->key, .issuer = reply.issuer};
-    if (PQntuples(result) != 1 || !read_reply(&reply, PQgetvalue(result, 0, 0)))
+    if (PQntuples(result) != 1 || !read_reply(&reply, postgres_value(result, 0, 0)))
         return set_corrupt(err);
     if (request->verb == CELL_GET && !read_value(&value, &cell.size, result))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
+    if (request->verb == CELL_GET)
+        cell.time_us = strtoll(postgres_value(result, 0, 2), NULL, 10);
     cell.value = value;
     cell.version = reply.version;
     cell.token = reply.token;
@@ -100,14 +109,14 @@ static enum stile_status report_list(struct cell_request *request, const PGresul
     for (int row = 0; row < PQntuples(result); row++) {
         char key[STILE_NAME_MAX + 1];
         struct reply reply;
-        if (!read_reply(&reply, PQgetvalue(result, row, 0)))
+        if (!read_reply(&reply, postgres_value(result, row, 0)))
             return set_corrupt(err);
         const struct stile_cell cell = {.key = key,
-                                        .size = strtoul(PQgetvalue(result, row, 2), NULL, 10),
+                                        .size = strtoul(postgres_value(result, row, 2), NULL, 10),
                                         .version = reply.version,
                                         .token = reply.token,
                                         .issuer = reply.issuer};
-        if (postgres_name_restore(key, PQgetvalue(result, row, 1)))
+        if (postgres_name_restore(key, postgres_value(result, row, 1)))
             request->engine->events->cell(request, &cell);
     }
     return STILE_OK;
@@ -158,7 +167,7 @@ struct words {
     const char *values[8];
     int n;
     struct sent_bytes bytes; /* the value, or the prefix of a list */
-    char key[STORED_MAX], issuer[2 * STILE_ISSUER_MAX + 2], version[24], token[24];
+    char key[STORED_MAX], issuer[2 * STILE_ISSUER_MAX + 2], version[24], token[24], keep[24];
 };
 
 static void add(struct words *w, const char *text)
@@ -176,7 +185,8 @@ static void add_write(struct words *w, const struct cell_request *request)
 {
     static const char *const verbs[CELL_VERBS] = {
         [CELL_PUT] = "put", [CELL_REMOVE] = "remove", [CELL_RAISE] = "raise"};
-    add(w, verbs[request->verb]);
+    if (!request->keep_ns)
+        add(w, verbs[request->verb]);
     add(w, w->key);
     w->bytes = (struct sent_bytes){w->n, request->size};
     add(w, request->verb == CELL_PUT ? request->value : NULL);
@@ -187,6 +197,8 @@ static void add_write(struct words *w, const struct cell_request *request)
     add_number(w, w->token, request->token);
     add(w, w->issuer);
     add(w, request->strict ? "t" : "f");
+    if (request->keep_ns)
+        add_number(w, w->keep, request->keep_ns / NS_PER_MS);
 }
 
 static void put_words(struct words *w, const struct cell_request *request)
@@ -213,8 +225,17 @@ static void put_words(struct words *w, const struct cell_request *request)
     }
 }
 
+static const struct statement *statement_for(const struct cell_request *request)
+{
+    bool pooled = pg_of(request->engine)->pooled;
+    if (request->keep_ns)
+        return pooled ? &parsed_keep : &prepared_keep;
+    return &(pooled ? parsed : prepared)[request->verb];
+}
+
 static enum stile_status send_request(struct cell_request *request, struct stile_error *err)
 {
+    const struct engine *engine = request->engine;
     struct pg *pg = pg_of(request->engine);
     struct words words = {.n = 0};
     struct session *session;
@@ -222,13 +243,16 @@ static enum stile_status send_request(struct cell_request *request, struct stile
         return error_set(err, STILE_UNSUPPORTED, 0,
                          "this database has no cells and guards yet: run `stile setup URL`, or "
                          "`stile guard install URL` for these alone");
+    if (request->keep_ns && !engine->caps.keeps)
+        return error_set(err, STILE_UNSUPPORTED, 0,
+                         "the cells of this database have no ends yet: run `stile setup URL`, or "
+                         "`stile guard install URL` for these alone");
     enum stile_status status = postgres_jobs_session(&session, pg, err);
     if (status)
         return status;
     put_words(&words, request);
-    const struct statement *statements = pg->pooled ? parsed : prepared;
-    return postgres_send_bytes(session, &statements[request->verb], words.values, words.n,
-                               &words.bytes, on_answer, request, err);
+    return postgres_send_bytes(session, statement_for(request), words.values, words.n, &words.bytes,
+                               on_answer, request, err);
 }
 
 static void start(struct cell_request *request)

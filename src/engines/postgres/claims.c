@@ -66,7 +66,7 @@ static void note_contention(struct sql_claim *c, const PGresult *result)
 {
     if (PQnfields(result) < 3)
         return;
-    bool waited = PQgetvalue(result, 0, 2)[0] == 't';
+    bool waited = postgres_value(result, 0, 2)[0] == 't';
     pg_claim_of(c)->contention =
         waited ? CONTENTION : pg_claim_of(c)->contention - (pg_claim_of(c)->contention > 0);
 }
@@ -81,7 +81,7 @@ static void slice_over(struct sql_claim *c)
     struct session *session = c->session;
     if (c->withdrawn) {
         sql_claim_released(c, NULL);
-    } else if (pg_of_claim(c)->schema == SCHEMA_QUEUE) {
+    } else if (pg_of_claim(c)->schema >= SCHEMA_QUEUE) {
         sql_claim_leave(c);
         sql_pool_return(session);
         postgres_queue_join(c);
@@ -113,6 +113,16 @@ static bool is_slice_over(const struct answer *a)
     return a->err && strcmp(a->sqlstate, "55P03") == 0;
 }
 
+static void on_locked(void *data, const struct answer *a);
+
+static void decide(struct sql_claim *c)
+{
+    struct stile_error err;
+    sql_claim_move_to(c, CLAIM_CONFIRMING);
+    if (postgres_claim_decide(c, on_locked, &err))
+        sql_claim_abandon(c, &err);
+}
+
 static void on_locked(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
@@ -134,6 +144,9 @@ static void on_locked(void *data, const struct answer *a)
         sql_claim_abandon(c, a->err ? a->err : &strange);
     } else if (reply == REPLY_HELD_BACK) {
         hold_back(c, number);
+    } else if (reply == REPLY_UNDECIDED) {
+        note_contention(c, a->result);
+        decide(c);
     } else {
         note_contention(c, a->result);
         confirm(c, number, a->sent_ns);
@@ -178,7 +191,7 @@ static bool may_lend(const struct sql_claim *c)
 void postgres_claim_wait(struct sql_claim *c)
 {
     struct pool *pool = &pg_of_claim(c)->pool;
-    bool queue = pg_of_claim(c)->schema == SCHEMA_QUEUE;
+    bool queue = pg_of_claim(c)->schema >= SCHEMA_QUEUE;
     struct session *session;
     struct stile_error err;
     pg_claim_of(c)->contention = CONTENTION;
@@ -199,6 +212,15 @@ void postgres_claim_wait(struct sql_claim *c)
 }
 
 /* ---- on the shared session ---- */
+
+static void on_tried(void *data, const struct answer *a);
+
+static void decide_tried(struct sql_claim *c)
+{
+    struct stile_error err;
+    if (postgres_claim_decide(c, on_tried, &err))
+        postgres_claim_undo(c, &err);
+}
 
 static void on_tried(void *data, const struct answer *a)
 {
@@ -225,6 +247,8 @@ static void on_tried(void *data, const struct answer *a)
         postgres_queue_join(c);
     } else if (reply == REPLY_TAKEN || reply == REPLY_NOT_FIRST)
         sql_claim_not_taken(c);
+    else if (reply == REPLY_UNDECIDED && !ours && !c->withdrawn)
+        decide_tried(c);
     else if (reply == REPLY_HELD_BACK || ours)
         postgres_claim_step_back(c, reply == REPLY_HELD_BACK ? number : 0);
     else if (c->withdrawn) {
@@ -314,7 +338,7 @@ void postgres_claim(struct engine *engine, struct claim *claim)
 static void on_unlocked(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
-    bool ours = !a->err && PQntuples(a->result) == 1 && PQgetvalue(a->result, 0, 0)[0] == 't';
+    bool ours = !a->err && PQntuples(a->result) == 1 && postgres_value(a->result, 0, 0)[0] == 't';
     bool over = !c->session || c->session->base.state != UP;
     if (a->err && !over && c->token) { /* perhaps for its row: the lock goes without that */
         c->token = 0;
@@ -340,10 +364,13 @@ void postgres_claim_give_back(struct sql_claim *c)
     int n = has_hold ? 4 : 1;
     const struct statement *statement =
         postgres_claim_statement(c, has_hold ? SQL_END_HOLD : SQL_UNLOCK, &n);
-    if (postgres_send(c->session, statement, values, n, on_unlocked, c, &err))
-        sql_claim_released(c, &err);
-    else
+    postgres_describe_never(c);
+    if (postgres_send(c->session, statement, values, n, on_unlocked, c, &err)) {
+        sql_claim_release_unsent(c, &err);
+    } else {
         postgres_queue_wake_next(c);
+        postgres_describe_over(c);
+    }
 }
 
 /* A session with a single claim drops all its locks. A late cancel may hit this statement
@@ -361,8 +388,9 @@ static void on_cleared(void *data, const struct answer *a)
 
 static void clear(struct sql_claim *c)
 {
-    if (postgres_send(c->session, &postgres_sql_unlock_all, NULL, 0, on_cleared, c, NULL))
-        sql_claim_released(c, NULL);
+    struct stile_error err;
+    if (postgres_send(c->session, &postgres_sql_unlock_all, NULL, 0, on_cleared, c, &err))
+        sql_claim_release_unsent(c, &err);
 }
 
 void postgres_claim_clear(struct sql_claim *c)

@@ -27,6 +27,9 @@ enum fact {
     FACT_LOCKS,
     FACT_RECORDS,
     FACT_CELLS,
+    FACT_TOKENS,
+    FACT_WIPED,
+    FACT_CELL_RIGHTS,
     FACTS,
 };
 
@@ -37,12 +40,12 @@ struct doctor_facts {
 
 static bool is(const struct doctor_facts *facts, enum fact fact)
 {
-    return PQgetvalue(facts->row, 0, fact)[0] == 't';
+    return postgres_value(facts->row, 0, fact)[0] == 't';
 }
 
 static long number(const struct doctor_facts *facts, enum fact fact)
 {
-    return atol(PQgetvalue(facts->row, 0, fact));
+    return atol(postgres_value(facts->row, 0, fact));
 }
 
 /* ---- when the rules apply ---- */
@@ -73,8 +76,14 @@ static bool lacks_schema(struct doctor_draft *draft, const struct doctor_facts *
 
 static bool lacks_rights(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    draft->command = PQgetvalue(facts->row, 0, FACT_RIGHTS);
+    draft->command = postgres_value(facts->row, 0, FACT_RIGHTS);
     return is(facts, FACT_SCHEMA) && !PQgetisnull(facts->row, 0, FACT_RIGHTS);
+}
+
+static bool lacks_cell_rights(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    draft->command = postgres_value(facts->row, 0, FACT_CELL_RIGHTS);
+    return is(facts, FACT_CELLS) && !PQgetisnull(facts->row, 0, FACT_CELL_RIGHTS);
 }
 
 /* Its schema is there, but not as the rule's column says. */
@@ -145,8 +154,22 @@ static const struct doctor_rule rules[] = {
      .what = "the schema `stile` has no table of last holders: it is older than this library",
      .why = "`stile show` cannot name the last holder", .command = "stile setup URL"},
     {"cells", STILE_NOTE, has_poor_schema, .column = FACT_CELLS,
-     .what = "the schema `stile` has no cells and guards: it is older than this library",
-     .why = "`stile cell` and `stile guard` are refused", .command = "stile setup URL"},
+     .what = "the schema `stile` lacks cells and guards, or ends of cells: it is older than this "
+             "library",
+     .why = "`stile cell` and `stile guard` are refused, or `--keep` is",
+     .command = "stile setup URL"},
+    {"tokens", STILE_NOTE, has_poor_schema, .column = FACT_TOKENS,
+     .what = "the schema `stile` counts tokens in the rows of names: it is older than this library",
+     .why = "every grant waits for the disk", .command = "stile setup URL"},
+    {"life", STILE_DANGER, has_poor_schema, .column = FACT_WIPED,
+     .what = "the table stile.life is logged, so a crash of the server would not empty it",
+     .why = "no new epoch of tokens can begin: grants are refused from the next restart on",
+     .command = "ALTER TABLE stile.life SET UNLOGGED;"},
+    {"cell-rights", STILE_NOTE, lacks_cell_rights,
+     .what = "this role may not call the functions of cells and guards",
+     .why = "locks do not need them, but `stile cell`, `guard`, `once`, `pace`, `crdt` and "
+            "`elect --proclaim` do",
+     .cure = "run that as the schema's owner"},
     {"unlogged", STILE_DANGER, has_poor_schema, .column = FACT_LOGGED,
      .what = "a table of the schema `stile` is unlogged",
      .why = "a crash of the server empties it, and tokens start again from 1",

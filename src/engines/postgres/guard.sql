@@ -6,6 +6,8 @@
 --     update account set ...;                             any tables, any statements
 --     commit;
 --
+--     begin; call stile.fence('accounts', 34, 'redis:accounts');      the same, and a little faster
+--
 -- The guard remembers, for each resource, the highest token that it has seen. A smaller one is
 -- refused with SQLSTATE SG001, one from another issuer with SG002. The caller keeps a lock on the
 -- resource until its transaction ends, so a larger token passes only after the writes of smaller
@@ -14,6 +16,7 @@
 -- This file needs nothing else of stile and is safe to run again. Roles that write need
 --     grant usage on schema stile to app;
 --     grant execute on function stile.guard to app;
+--     grant execute on procedure stile.fence to app;
 -- and nothing on the tables, with which they could lower a token: the functions run with the rights
 -- of their owner. They are not for public, as any caller could lock out all others with a high token.
 
@@ -25,6 +28,29 @@ select pg_advisory_xact_lock(hashtextextended('stile setup', 0));
 
 create schema if not exists stile;
 
+-- The functions below run with the rights of their owner, and so would a trigger or a function that
+-- another role has put here before.
+do $$
+declare
+    v_role text;
+begin
+    select coalesce(r.rolname, 'public') into v_role
+    from (select n.nspowner from pg_namespace n where n.nspname = 'stile'
+          union select c.relowner from pg_class c where c.relnamespace = 'stile'::regnamespace
+          union select p.proowner from pg_proc p where p.pronamespace = 'stile'::regnamespace
+          union select a.grantee from pg_namespace n, aclexplode(n.nspacl) a
+                where n.nspname = 'stile' and a.privilege_type = 'CREATE') made (by_role)
+    left join pg_roles r on r.oid = made.by_role
+    where r.rolname is distinct from current_user and r.rolsuper is not true
+    limit 1;
+    if found then
+        raise 'the schema stile or something in it belongs to %, which could run code as %', v_role,
+            current_user
+        using hint = format('Run this as %s. If that role should have nothing to do with stile: drop '
+                            'schema stile cascade, which forgets all tokens, or revoke its rights.', v_role);
+    end if;
+end $$;
+
 -- One row, which every change of guard_floor updates. pruned_version: the largest of the rows that
 -- guard_prune() has deleted, so that no version comes back.
 create table if not exists stile.guard_state (
@@ -34,14 +60,16 @@ create table if not exists stile.guard_state (
     pruned_at timestamptz
 );
 do $$ begin
-    if exists (select from stile.guard_state where version > 1) then
+    if exists (select from stile.guard_state where version > 2) then
         raise 'the guards here are newer than this version of stile knows: install a newer one';
     end if;
 end $$;
-insert into stile.guard_state (version) values (1) on conflict do nothing;
+insert into stile.guard_state as s (version) values (2)
+on conflict (one) do update set version = 2 where s.version < 2;
 
 -- token 0: none was seen yet. value: that of the cell with this key, null: there is none. A resource
--- that was removed keeps its token, and its version.
+-- that was removed keeps its token, and its version. ends_at, of a cell with an end: from then on the
+-- row counts as absent, and some later cell_keep() deletes it.
 create table if not exists stile.guarded (
     resource text collate "C" primary key,
     token bigint not null check (token >= 0),
@@ -49,14 +77,36 @@ create table if not exists stile.guarded (
     version bigint not null,
     value bytea,
     changed_at timestamptz not null,
-    removed_at timestamptz
+    removed_at timestamptz,
+    ends_at timestamptz
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
+do $$ begin
+    if to_regclass('stile.guarded_ends') is null then
+        alter table stile.guarded add column if not exists ends_at timestamptz;
+        create index guarded_ends on stile.guarded (ends_at) where ends_at is not null;
+    end if;
+end $$;
 
 -- The highest token of each issuer among the rows that guard_prune() has deleted.
 create table if not exists stile.guard_floor (
     issuer text collate "C" primary key,
     token bigint not null
 );
+
+-- A row as it counts. One that has ended has only its version left, and no changed_at.
+create or replace function stile.guard_alive(p_row stile.guarded) returns stile.guarded
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    if p_row.ends_at <= clock_timestamp() then
+        p_row.token := 0;
+        p_row.issuer := '';
+        p_row.value := null;
+        p_row.changed_at := null;
+        p_row.removed_at := null;
+        p_row.ends_at := null;
+    end if;
+    return p_row;
+end $$;
 
 -- ---- the rule ----
 
@@ -162,7 +212,7 @@ begin
     else
         select * into v_row from stile.guarded g where g.resource = p_resource for share;
     end if;
-    return v_row;
+    return stile.guard_alive(v_row);
 end $$;
 
 -- A crash must not forget a token that has passed, whatever the role's defaults are.
@@ -188,8 +238,9 @@ begin
         on conflict (resource) do nothing;
     else
         update stile.guarded g
-        set token = p_token, issuer = coalesce(nullif(p_issuer, ''), g.issuer),
-            changed_at = clock_timestamp(), removed_at = null
+        set token = p_token, issuer = coalesce(nullif(p_issuer, ''), p_seen.issuer),
+            value = case when p_seen.changed_at is not null then g.value end,
+            changed_at = clock_timestamp(), removed_at = null, ends_at = p_seen.ends_at
         where g.resource = p_resource;
     end if;
     return found;
@@ -208,6 +259,7 @@ begin
     perform stile.guard_check_names(p_resource, p_issuer);
     loop
         select * into v_seen from stile.guarded g where g.resource = p_resource;
+        v_seen := stile.guard_alive(v_seen);
         perform stile.guard_refuse(p_resource, p_token, p_issuer, p_strict, v_seen.token,
                                    v_seen.issuer);
         v_alone := stile.guard_changes(v_seen, p_token, p_issuer);
@@ -220,48 +272,73 @@ begin
     end loop;
 end $$;
 
--- Checks and remembers. The usual cases come first, each in one statement: the token is the highest
+-- What the transaction has passed, for guard_required(): its number, and a line for each token and
+-- resource. A savepoint that is rolled back takes its lines with it.
+create or replace function stile.guard_note(p_token bigint, p_resource text) returns text
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_noted text := current_setting('stile.guarded', true);
+    v_line text := concat(E'\n', p_token, ' ', p_resource, E'\n');
+begin
+    return set_config('stile.guarded', case
+        when starts_with(v_noted, pg_current_xact_id() || E'\n') then replace(v_noted, v_line, '')
+        else pg_current_xact_id()::text end || v_line, true);
+end $$;
+
+-- stile.guard() and stile.fence() check and remember. They have one body, as either would take longer
+-- if it called the other. The usual cases come first, each in one statement: the token is the highest
 -- already, or it is larger and no other writer is in its way. (What is null is left to guard_pass().)
-create or replace function stile.guard(
-    resource text, token bigint, issuer text default '', strict boolean default false
-) returns void language plpgsql security definer
-set search_path = pg_catalog, pg_temp as $$
+-- fence() takes the server about 15 us less: CALL has no plan and no result, and no argument has a
+-- default that would be read from the catalog.
+do $install$
+declare
+    v_note constant text := $note$
+        case when current_setting('stile.guarded', true) <> '' then stile.guard_note(token, resource)
+        else set_config('stile.guarded', concat(pg_current_xact_id(), E'\n', token, ' ', resource,
+                                                E'\n'), true) end$note$;
+    v_body constant text := $body$
+#variable_conflict use_variable
 declare
     v_noted text;
 begin
-    perform from stile.guarded g
-    where g.resource = guard.resource and case
-        when g.token = guard.token and g.token > 0 and g.removed_at is null
-             and guard.issuer in ('', g.issuer) and not guard.strict
-        then pg_try_advisory_xact_lock_shared(hashtextextended(guard.resource, 7350)) end
+    perform %2$s
+    from stile.guarded g
+    where g.resource = resource and case
+        when g.token = token and g.token > 0 and g.removed_at is null and g.ends_at is null
+             and (issuer = g.issuer or issuer = '') and not %1$s
+        then pg_try_advisory_xact_lock_shared(hashtextextended(resource, 7350)) end
     for share;
-    if not found then
-        if (guard.token >= 1) is not true then
-            raise exception using errcode = 'SG004',
-                message = 'a token is a number from 1 to 9223372036854775807';
-        elsif current_setting('synchronous_commit') <> 'on' then
-            perform stile.guard_durably();
-        end if;
-        update stile.guarded g
-        set token = guard.token, changed_at = clock_timestamp()
-        where g.resource = guard.resource and case
-            when g.token < guard.token and g.token > 0 and g.removed_at is null
-                 and guard.issuer in ('', g.issuer)
-            then pg_try_advisory_xact_lock(hashtextextended(guard.resource, 7350)) end;
-        if not found then
-            perform stile.guard_pass(guard.resource, guard.token, coalesce(guard.issuer, ''),
-                                     guard.strict is true);
-        end if;
+    if found then
+        return;
+    elsif (token >= 1) is not true then
+        raise exception using errcode = 'SG004',
+            message = 'a token is a number from 1 to 9223372036854775807';
+    elsif current_setting('synchronous_commit') <> 'on' then
+        perform stile.guard_durably();
     end if;
-    -- For guard_required(): the transaction's number, and a line for each token and resource. A
-    -- savepoint that is rolled back takes its lines with it.
-    v_noted := set_config('stile.guarded', case
-        when starts_with(current_setting('stile.guarded', true), pg_current_xact_id() || E'\n')
-        then replace(current_setting('stile.guarded', true),
-                     E'\n' || guard.token || ' ' || guard.resource || E'\n', '')
-        else pg_current_xact_id()::text end
-        || E'\n' || guard.token || ' ' || guard.resource || E'\n', true);
-end $$;
+    update stile.guarded g
+    set token = token, changed_at = clock_timestamp()
+    where g.resource = resource and case
+        when g.token < token and g.token > 0 and g.removed_at is null and g.ends_at is null
+             and (issuer = g.issuer or issuer = '')
+        then pg_try_advisory_xact_lock(hashtextextended(resource, 7350)) end
+    returning %2$s into v_noted;
+    if not found then
+        perform stile.guard_pass(resource, token, coalesce(issuer, ''), %1$s is true);
+        perform stile.guard_note(token, resource);
+    end if;
+end $body$;
+begin
+    execute 'create or replace function stile.guard(
+                 resource text, token bigint, issuer text default '''', strict boolean default false
+             ) returns void language plpgsql security definer
+             set search_path = pg_catalog, pg_temp as '
+            || quote_literal(format(v_body, 'strict', v_note));
+    execute 'create or replace procedure stile.fence(resource text, token bigint, issuer text)
+             language plpgsql security definer
+             set search_path = pg_catalog, pg_temp as '
+            || quote_literal(format(v_body, 'false', v_note));
+end $install$;
 
 -- ---- looking and managing ----
 
@@ -271,7 +348,8 @@ language sql stable security definer
 set search_path = pg_catalog, pg_temp as $$
     select g.resource, g.token, g.issuer, g.changed_at, g.removed_at
     from stile.guarded g
-    where guard_show.resource is null or g.resource = guard_show.resource
+    where (guard_show.resource is null or g.resource = guard_show.resource)
+      and (g.ends_at is null or g.ends_at > clock_timestamp())
     order by g.resource
 $$;
 
@@ -312,7 +390,8 @@ begin
     perform stile.guard_durably();
     update stile.guarded g
     set value = null, removed_at = coalesce(g.removed_at, clock_timestamp())
-    where g.resource = guard_remove.resource;
+    where g.resource = guard_remove.resource
+      and (g.ends_at is null or g.ends_at > clock_timestamp());
     return found;
 end $$;
 
@@ -331,6 +410,7 @@ begin
     with old as (
         select g.resource from stile.guarded g
         where g.removed_at <= clock_timestamp() - older_than and (g.issuer <> '' or g.token = 0)
+          and g.ends_at is null
         for update skip locked
     ), gone as (
         delete from stile.guarded g using old o where g.resource = o.resource
@@ -429,32 +509,51 @@ begin
            when 'SG002' then stile.cell_answer(2, p_cell, v_highest) end;
 end $$;
 
+-- The version of a put. With an end it is at least the time: it must be larger than that of a cell
+-- of this name that was deleted. No cell has a million puts in each second, so its versions stay
+-- behind the clock.
+create or replace function stile.cell_version(p_last bigint, p_now timestamptz, p_keep_ms bigint)
+returns bigint language sql immutable
+set search_path = pg_catalog, pg_temp as $$
+    select greatest(p_last + 1, case when p_keep_ms is not null
+                                then (extract(epoch from p_now) * 1000000)::bigint end)
+$$;
+
 -- Writes what has passed into a row that is locked or new. null: there is one by now.
+drop function if exists stile.cell_store(stile.guarded, text, text, bytea, bigint, text);
 create or replace function stile.cell_store(
-    p_cell stile.guarded, p_verb text, p_key text, p_value bytea, p_token bigint, p_issuer text
+    p_cell stile.guarded, p_verb text, p_key text, p_value bytea, p_token bigint, p_issuer text,
+    p_keep_ms bigint
 ) returns text language plpgsql
 set search_path = pg_catalog, pg_temp as $$
 declare
     v_cell stile.guarded := p_cell;
     v_now timestamptz := clock_timestamp();
+    v_ends_at timestamptz := v_now + p_keep_ms * interval '1 millisecond';
 begin
-    if p_verb = 'remove' and p_cell.resource is null and p_token = 0 then
+    if p_verb = 'remove' and p_cell.changed_at is null and p_token = 0 then
         return stile.cell_answer(0, p_cell, 0);
     end if;
     if p_cell.resource is null then
-        insert into stile.guarded as g (resource, token, issuer, version, value, changed_at, removed_at)
-        values (p_key, p_token, p_issuer,
-                (select pruned_version from stile.guard_state)
-                + case p_verb when 'put' then 1 else 0 end, p_value, v_now,
-                case p_verb when 'remove' then v_now end)
+        insert into stile.guarded as g
+            (resource, token, issuer, version, value, changed_at, removed_at, ends_at)
+        select p_key, p_token, p_issuer,
+               case p_verb when 'put' then stile.cell_version(s.pruned_version, v_now, p_keep_ms)
+               else s.pruned_version end,
+               p_value, v_now, case p_verb when 'remove' then v_now end, v_ends_at
+        from stile.guard_state s
         on conflict (resource) do nothing
         returning * into v_cell;
     else
         update stile.guarded g
-        set token = p_token, issuer = coalesce(nullif(p_issuer, ''), g.issuer), changed_at = v_now,
-            version = g.version + case p_verb when 'put' then 1 else 0 end,
-            value = case p_verb when 'raise' then g.value else p_value end,
-            removed_at = case p_verb when 'remove' then v_now end
+        set token = p_token, issuer = coalesce(nullif(p_issuer, ''), p_cell.issuer),
+            changed_at = v_now,
+            version = case p_verb when 'put' then stile.cell_version(g.version, v_now, p_keep_ms)
+                      else g.version end,
+            value = case when p_verb <> 'raise' then p_value
+                    when p_cell.changed_at is not null then g.value end,
+            removed_at = case p_verb when 'remove' then v_now end,
+            ends_at = case p_verb when 'put' then v_ends_at else p_cell.ends_at end
         where g.resource = p_key
         returning * into v_cell;
     end if;
@@ -462,9 +561,10 @@ begin
 end $$;
 
 -- put, remove or raise.
+drop function if exists stile.cell_change(text, text, bytea, bigint, bigint, text, boolean);
 create or replace function stile.cell_change(
     p_verb text, p_key text, p_value bytea, p_version bigint, p_token bigint, p_issuer text,
-    p_strict boolean
+    p_strict boolean, p_keep_ms bigint
 ) returns text language plpgsql
 set search_path = pg_catalog, pg_temp as $$
 declare
@@ -475,6 +575,7 @@ begin
     perform set_config('lock_timeout', '2s', true);
     while v_answer is null loop
         select * into v_cell from stile.guarded g where g.resource = p_key;
+        v_cell := stile.guard_alive(v_cell);
         v_answer := stile.cell_refusal(v_cell, p_version, p_token, p_issuer, p_strict);
         exit when v_answer is not null;
         v_alone := p_verb <> 'raise' or stile.guard_changes(v_cell, p_token, p_issuer);
@@ -482,7 +583,7 @@ begin
         v_cell := stile.guard_lock(p_key, v_alone);
         v_answer := stile.cell_refusal(v_cell, p_version, p_token, p_issuer, p_strict);
         if v_answer is null and v_alone then
-            v_answer := stile.cell_store(v_cell, p_verb, p_key, p_value, p_token, p_issuer);
+            v_answer := stile.cell_store(v_cell, p_verb, p_key, p_value, p_token, p_issuer, p_keep_ms);
         elsif v_answer is null and not stile.guard_changes(v_cell, p_token, p_issuer) then
             v_answer := stile.cell_answer(0, v_cell, p_token);
         end if;
@@ -505,14 +606,34 @@ begin
     update stile.guarded g
     set value = p_value, version = g.version + 1, token = p_token, changed_at = clock_timestamp()
     where g.resource = p_key and case
-        when p_verb = 'put' and g.value is not null and coalesce(g.version = p_version, true)
-             and (p_token = g.token or p_token > g.token and g.token > 0)
+        when p_verb = 'put' and g.value is not null and g.ends_at is null
+             and coalesce(g.version = p_version, true) and (p_token = g.token or p_token > g.token and g.token > 0)
              and p_issuer in ('', g.issuer) and not p_strict
         then pg_try_advisory_xact_lock(hashtextextended(p_key, 7350)) end
     returning '0 ' || g.version || ' ' || g.token || ' ' || g.issuer into v_answer;
     if not found then
-        return stile.cell_change(p_verb, p_key, p_value, p_version, p_token, p_issuer, p_strict);
+        return stile.cell_change(p_verb, p_key, p_value, p_version, p_token, p_issuer, p_strict, null);
     end if;
+    return v_answer;
+end $$;
+
+-- put, with an end after so many milliseconds. Deletes a few of those whose end is over: more than
+-- this puts, so that they do not pile up. Nothing of them stays.
+create or replace function stile.cell_keep(
+    p_key text, p_value bytea, p_version bigint, p_token bigint, p_issuer text, p_strict boolean,
+    p_keep_ms bigint
+) returns text language plpgsql security definer
+set search_path = pg_catalog, pg_temp as $$
+declare
+    v_answer text;
+begin
+    perform stile.guard_durably();
+    v_answer := stile.cell_change('put', p_key, p_value, p_version, p_token, p_issuer, p_strict,
+                                  p_keep_ms);
+    delete from stile.guarded g where g.resource = any (array(
+        select o.resource from stile.guarded o
+        where o.ends_at <= clock_timestamp() and o.resource <> p_key
+        order by o.ends_at limit 4 for update skip locked));
     return v_answer;
 end $$;
 
@@ -520,7 +641,8 @@ create or replace function stile.cell_get(p_key text, out answer text, out value
 language sql stable security definer
 set search_path = pg_catalog, pg_temp as $$
     select stile.cell_answer(0, g, g.token), g.value
-    from (select) one left join stile.guarded g on g.resource = p_key
+    from (select) one left join stile.guarded g
+         on g.resource = p_key and (g.ends_at is null or g.ends_at > clock_timestamp())
 $$;
 
 create or replace function stile.cell_reset(p_key text, p_token bigint, p_issuer text) returns text
@@ -541,22 +663,37 @@ set search_path = pg_catalog, pg_temp as $$
     from stile.guarded g,
          lateral (select case when g.resource ^@ E'\x01' then decode(substr(g.resource, 2), 'hex')
                          else convert_to(g.resource, 'UTF8') end) k (bytes)
-    where g.value is not null and substr(k.bytes, 1, octet_length(p_prefix)) = p_prefix
+    where g.value is not null and (g.ends_at is null or g.ends_at > clock_timestamp())
+      and substr(k.bytes, 1, octet_length(p_prefix)) = p_prefix
       and (p_text is null or g.resource ^@ p_text or g.resource ^@ E'\x01')
     order by k.bytes
 $$;
 
 -- ---- privileges ----
 
--- Only where nothing was granted yet: what is granted later stays.
+-- Only where nothing was granted yet: what is granted later stays. A role that may write cells may
+-- also give them an end.
 do $$
 declare
     f regprocedure;
+    v_grant text;
+    v_is_new boolean := exists (select from pg_proc p where p.pronamespace = 'stile'::regnamespace
+                                and p.proname = 'cell_keep' and p.proacl is null);
 begin
     for f in select p.oid from pg_proc p
-             where p.pronamespace = 'stile'::regnamespace and p.proname ~ '^(guard|cell)'
+             where p.pronamespace = 'stile'::regnamespace and p.proname ~ '^(guard|cell|fence$)'
                and p.proname not in ('guard_required', 'guard_was_called') and p.proacl is null loop
-        execute format('revoke all on function %s from public', f);
+        execute format('revoke all on routine %s from public', f);
+    end loop;
+    for v_grant in
+        select format('grant execute on function stile.cell_keep to %s%s',
+                      coalesce(quote_ident(r.rolname), 'public'),
+                      case when a.is_grantable then ' with grant option' else '' end)
+        from pg_proc p cross join lateral aclexplode(p.proacl) a
+        left join pg_roles r on r.oid = a.grantee
+        where v_is_new and p.pronamespace = 'stile'::regnamespace and p.proname = 'cell_write'
+          and a.grantee <> p.proowner loop
+        execute v_grant;
     end loop;
 end $$;
 commit;

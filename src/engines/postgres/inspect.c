@@ -38,17 +38,32 @@ enum column {
 
 static bool is_true(const PGresult *result, int row, int column)
 {
-    return PQgetvalue(result, row, column)[0] == 't';
+    return postgres_value(result, row, column)[0] == 't';
 }
 
 static int64_t number(const PGresult *result, int row, int column)
 {
-    return strtoll(PQgetvalue(result, row, column), NULL, 10);
+    return strtoll(postgres_value(result, row, column), NULL, 10);
 }
 
 static bool is_counted(const PGresult *result, int row)
 {
-    return strncmp(PQgetvalue(result, row, COL_APPLICATION), "stile+:", 7) == 0;
+    return strncmp(postgres_value(result, row, COL_APPLICATION), "stile+:", 7) == 0;
+}
+
+static bool may_have_no_row(const PGresult *result)
+{
+    const char *name = PQfname(result, COL_IS_OURS);
+    return name && strcmp(name, OURS_OR_NO_ROW) == 0;
+}
+
+/* Where grants need no row: it has been asked for (see struct look), but its client may be stopped.
+ */
+static bool is_without_row(const PGresult *result, int row)
+{
+    return may_have_no_row(result) && is_true(result, row, COL_GRANTED) &&
+           !is_true(result, row, COL_SHARED) && is_counted(result, row) &&
+           !is_true(result, row, COL_IS_OURS) && number(result, row, COL_KEPT_MS) <= 0;
 }
 
 /* A session of ours that has the lock but no grant in the name's row is about to be granted it,
@@ -57,12 +72,12 @@ static bool is_holder(const PGresult *result, int row)
 {
     return is_true(result, row, COL_GRANTED) &&
            (is_true(result, row, COL_IS_OURS) || is_true(result, row, COL_SHARED) ||
-            !is_counted(result, row));
+            !is_counted(result, row) || is_without_row(result, row));
 }
 
 static uint64_t holder_of(const PGresult *result, int row, bool *foreign)
 {
-    *foreign = strncmp(PQgetvalue(result, row, COL_APPLICATION), "stile", 5) != 0;
+    *foreign = strncmp(postgres_value(result, row, COL_APPLICATION), "stile", 5) != 0;
     return !PQgetisnull(result, row, COL_PID) && is_holder(result, row)
                ? (uint64_t)number(result, row, COL_PID)
                : 0;
@@ -71,6 +86,12 @@ static uint64_t holder_of(const PGresult *result, int row, bool *foreign)
 static uint64_t token_of(const PGresult *result)
 {
     return PQntuples(result) > 0 ? (uint64_t)number(result, 0, COL_TOKEN) : 0;
+}
+
+/* 0: the name's row is not about this holder's grant. */
+static uint64_t token_of_holder(const PGresult *result, int row)
+{
+    return is_true(result, row, COL_IS_OURS) ? (uint64_t)number(result, row, COL_TOKEN) : 0;
 }
 
 /* "stile+:PID@HOST COMMAND", cut by the server at 63 bytes; behind it perhaps " /MS", since when it
@@ -99,10 +120,10 @@ static void read_row(struct stile_claim_info *claim, const PGresult *result, int
     claim->token = (uint64_t)number(result, row, COL_TOKEN);
     claim->age_ms = number(result, row, COL_AGE_MS);
     claim->age_ms = claim->age_ms > 0 ? claim->age_ms : 0;
-    claim->owner = PQgetvalue(result, row, COL_OWNER);
-    claim->host = PQgetvalue(result, row, COL_HOST);
+    claim->owner = postgres_value(result, row, COL_OWNER);
+    claim->host = postgres_value(result, row, COL_HOST);
     claim->pid = number(result, row, COL_HOLDER_PID);
-    claim->command = PQgetvalue(result, row, COL_COMMAND);
+    claim->command = postgres_value(result, row, COL_COMMAND);
 }
 
 static void add_lock(struct view *view, const PGresult *result, int row, bool held)
@@ -115,12 +136,12 @@ static void add_lock(struct view *view, const PGresult *result, int row, bool he
                                                                                 : STILE_EXCLUSIVE,
                                        .expires_ms = STILE_NO_DEADLINE,
                                        .age_ms = waits > 0 ? waits : 0,
-                                       .owner = PQgetvalue(result, row, COL_PID)};
+                                       .owner = postgres_value(result, row, COL_PID)};
     if (held && is_true(result, row, COL_IS_OURS)) {
         read_row(claim, result, row);
         return;
     }
-    snprintf(text, APPLICATION_MAX, "%s", PQgetvalue(result, row, COL_APPLICATION));
+    snprintf(text, APPLICATION_MAX, "%s", postgres_value(result, row, COL_APPLICATION));
     read_application(claim, text);
     if (held && !claim->pid)
         claim->age_ms = -1; /* of another program: the server does not know since when */
@@ -162,7 +183,7 @@ static void fill_from_table(struct view *view, const PGresult *result, int first
     for (int row = first; row < first + n && !PQgetisnull(result, row, ROW_OWNER); row++) {
         const char *cells[ROW_COLUMNS];
         for (int i = 0; i < ROW_COLUMNS; i++)
-            cells[i] = PQgetvalue(result, row, i);
+            cells[i] = postgres_value(result, row, i);
         sql_inspect_row(&view->claims[view->n], cells);
         view->info.holders += view->claims[view->n++].held;
     }
@@ -181,7 +202,7 @@ static void read_record(struct view *view, const PGresult *result, int row, int 
 {
     if (PQnfields(result) == column || PQgetisnull(result, row, column))
         return;
-    if (!postgres_text_restore(view->record_text, RECORD_MAX, PQgetvalue(result, row, column)))
+    if (!postgres_text_restore(view->record_text, RECORD_MAX, postgres_value(result, row, column)))
         return;
     view->record = view->record_text;
     view->record_len = strlen(view->record_text);
@@ -239,12 +260,155 @@ static const struct statement *show_statement(const struct pg *pg)
         return pg->options.mode == MODE_ROW ? &postgres_sql_row_show[pg->remembers]
                                             : &postgres_sql_table_show[pg->remembers];
     return pg->bare                     ? &postgres_sql_show_bare
-           : pg->schema == SCHEMA_QUEUE ? &postgres_sql_show_queue[pg->remembers]
+           : pg->schema >= SCHEMA_DRAWS ? &postgres_sql_show_draws[pg->remembers]
+           : pg->schema >= SCHEMA_QUEUE ? &postgres_sql_show_queue[pg->remembers]
                                         : &postgres_sql_show;
 }
 
-enum stile_status postgres_ask_show(const struct query *query, answer_fn *fn, void *data,
-                                    struct stile_error *err)
+/* ---- waiting for descriptions ----
+ *
+ * A lock that was granted without a row is described some milliseconds later, if it is still held.
+ * So a show or list that meets one looks again, until it is described; a client that is stopped
+ * never does it. This client's own are described at once. */
+
+#define AGAIN_NS (5 * NS_PER_MS)
+#define AGAIN    20
+
+struct look {
+    struct look *next, **link;
+    struct query *query;
+    answer_fn *fn; /* gets the last answer */
+    void *data;
+    struct timer timer;
+    unsigned again; /* so many times at most */
+    bool lists;
+};
+
+static void look_free(struct look *look)
+{
+    struct engine *engine = look->query->engine;
+    sql_pool_forget(pool_of(engine), look);
+    loop_disarm(engine->loop, &look->timer);
+    loop_unreserve(engine->loop, 1);
+    *look->link = look->next;
+    if (look->next)
+        look->next->link = look->link;
+    free(look);
+}
+
+void postgres_looks_free(struct pg *pg)
+{
+    while (pg->looks)
+        look_free(pg->looks);
+}
+
+void postgres_cancel(struct engine *engine, struct query *query)
+{
+    struct pg *pg = pg_of(engine);
+    for (struct look *look = pg->looks, *next; look; look = next) {
+        next = look->next;
+        if (look->query == query)
+            look_free(look);
+    }
+    sql_inspect_cancel(engine, query);
+}
+
+static void look_ended(struct look *look, const struct answer *a)
+{
+    answer_fn *fn = look->fn;
+    void *data = look->data;
+    look_free(look);
+    fn(data, a);
+}
+
+static void look_failed(struct look *look, const struct stile_error *err)
+{
+    struct stile_error why = *err;
+    const struct answer a = {.err = &why, .sqlstate = ""};
+    look_ended(look, &a);
+}
+
+static bool lacks_rows(const struct look *look, const PGresult *result)
+{
+    if (look->lists)
+        return PQntuples(result) == 1 && number(result, 0, 0) > 0;
+    if (!is_form(result, COLUMNS))
+        return false;
+    for (int row = 0; row < PQntuples(result); row++) {
+        if (!PQgetisnull(result, row, COL_PID) && is_without_row(result, row))
+            return true;
+    }
+    return false;
+}
+
+static enum stile_status send_list(const struct query *query, answer_fn *fn, void *data,
+                                   struct stile_error *err);
+
+static void on_look(void *data, const struct answer *a)
+{
+    struct look *look = data;
+    struct loop *loop = look->query->engine->loop;
+    struct query *query = look->query;
+    struct stile_error err;
+    if (!a->err && lacks_rows(look, a->result) && look->again-- > 0) {
+        loop_arm(loop, &look->timer, loop_now(loop) + AGAIN_NS);
+    } else if (look->lists && !a->err) {
+        answer_fn *fn = look->fn;
+        void *to = look->data;
+        look_free(look);
+        if (send_list(query, fn, to, &err))
+            query->engine->events->done(query, &err);
+    } else {
+        look_ended(look, a);
+    }
+}
+
+static enum stile_status send_look(struct look *look, struct stile_error *err);
+
+static void on_look_time(struct timer *timer)
+{
+    struct look *look = (struct look *)((char *)timer - offsetof(struct look, timer));
+    struct stile_error err;
+    if (send_look(look, &err))
+        look_failed(look, &err);
+}
+
+static enum stile_status look_begin(const struct query *query, bool lists, answer_fn *fn,
+                                    void *data, struct stile_error *err)
+{
+    struct pg *pg = pg_of(query->engine);
+    struct look *look = calloc(1, sizeof *look);
+    if (!look || loop_reserve(pg->engine.loop, 1)) {
+        free(look);
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    }
+    *look = (struct look){.next = pg->looks,
+                          .link = &pg->looks,
+                          .query = (struct query *)query,
+                          .fn = fn,
+                          .data = data,
+                          .again = AGAIN,
+                          .lists = lists};
+    look->timer.fn = on_look_time;
+    if (pg->looks)
+        pg->looks->link = &look->next;
+    pg->looks = look;
+    postgres_describe_all(pg);
+    enum stile_status status = send_look(look, err);
+    if (status)
+        look_free(look);
+    return status;
+}
+
+static bool waits_for_rows(const struct pg *pg)
+{
+    return pg->options.mode == MODE_ADVISORY && pg->schema >= SCHEMA_DRAWS;
+}
+
+/* ---- show ---- */
+
+static enum stile_status send_show(const struct query *query, answer_fn *fn, void *data,
+                                   struct stile_error *err)
 {
     struct pg *pg = pg_of(query->engine);
     struct session *shared;
@@ -255,6 +419,23 @@ enum stile_status postgres_ask_show(const struct query *query, answer_fn *fn, vo
     name_key(&key_, pg, query->name, query->name_len);
     return postgres_send(shared, show_statement(pg), key_.values,
                          pg->options.mode == MODE_ADVISORY ? 3 : 1, fn, data, err);
+}
+
+static enum stile_status send_look(struct look *look, struct stile_error *err)
+{
+    struct session *shared;
+    if (!look->lists)
+        return send_show(look->query, on_look, look, err);
+    enum stile_status status = sql_pool_shared(&shared, &pg_of(look->query->engine)->pool, err);
+    return status ? status
+                  : postgres_send(shared, &postgres_sql_undescribed, NULL, 0, on_look, look, err);
+}
+
+enum stile_status postgres_ask_show(const struct query *query, answer_fn *fn, void *data,
+                                    struct stile_error *err)
+{
+    return waits_for_rows(pg_of(query->engine)) ? look_begin(query, false, fn, data, err)
+                                                : send_show(query, fn, data, err);
 }
 
 /* ---- the record of the last holder ---- */
@@ -315,9 +496,9 @@ static size_t collect(struct entry *entries, const PGresult *result, const struc
 {
     size_t n = 0;
     for (int row = 0, next; row < PQntuples(result); row = next) {
-        const char *stored = PQgetvalue(result, row, 0);
+        const char *stored = postgres_value(result, row, 0);
         next = row + 1;
-        while (next < PQntuples(result) && strcmp(PQgetvalue(result, next, 0), stored) == 0)
+        while (next < PQntuples(result) && strcmp(postgres_value(result, next, 0), stored) == 0)
             next++;
         struct entry *entry = &entries[n];
         entry->first = row;
@@ -355,8 +536,8 @@ enum stile_status postgres_report_list(struct query *query, const struct answer 
 
 /* The server cannot be asked for a prefix that ends within a character: then it returns all
  * names, and they are filtered here. */
-enum stile_status postgres_ask_list(const struct query *query, answer_fn *fn, void *data,
-                                    struct stile_error *err)
+static enum stile_status send_list(const struct query *query, answer_fn *fn, void *data,
+                                   struct stile_error *err)
 {
     struct pg *pg = pg_of(query->engine);
     struct session *shared;
@@ -366,10 +547,17 @@ enum stile_status postgres_ask_list(const struct query *query, answer_fn *fn, vo
     const struct statement *statement = pg->options.mode == MODE_TABLE ? &pg->table.list
                                         : pg->options.mode == MODE_ROW ? &postgres_sql_row_list
                                         : pg->bare                     ? &postgres_sql_list_bare
-                                        : pg->schema == SCHEMA_QUEUE   ? &postgres_sql_list_queue
+                                        : pg->schema >= SCHEMA_QUEUE   ? &postgres_sql_list_queue
                                                                        : &postgres_sql_list;
     enum stile_status status = sql_pool_shared(&shared, &pg->pool, err);
     return status ? status : postgres_send(shared, statement, values, 1, fn, data, err);
+}
+
+enum stile_status postgres_ask_list(const struct query *query, answer_fn *fn, void *data,
+                                    struct stile_error *err)
+{
+    return waits_for_rows(pg_of(query->engine)) ? look_begin(query, true, fn, data, err)
+                                                : send_list(query, fn, data, err);
 }
 
 /* ---- break ---- */
@@ -403,7 +591,7 @@ static bool is_left(const struct target *target, const PGresult *result)
     bool foreign;
     for (int row = 0; row < PQntuples(result); row++) {
         if (holder_of(result, row, &foreign) == target->backend)
-            return token_of(result) == target->token;
+            return token_of_holder(result, row) == target->token;
     }
     return false;
 }
@@ -453,7 +641,7 @@ static bool find_targets(struct breaking *b, const PGresult *result)
     for (int row = 0; b->targets && row < PQntuples(result); row++) {
         uint64_t backend = holder_of(result, row, &foreign);
         if (backend) {
-            b->targets[b->n++] = (struct target){backend, token_of(result)};
+            b->targets[b->n++] = (struct target){backend, token_of_holder(result, row)};
             b->foreign |= foreign;
         }
     }

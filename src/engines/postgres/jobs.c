@@ -101,12 +101,12 @@ enum { ID, TOKEN, TRIES, KEY, PAYLOAD, LAST_ERROR, AGE, DUE, QUEUE, STATE, SIZE,
 
 static int64_t number(const PGresult *result, int row, int column)
 {
-    return strtoll(PQgetvalue(result, row, column), NULL, 10);
+    return strtoll(postgres_value(result, row, column), NULL, 10);
 }
 
 static const char *text_or(const PGresult *result, int row, int column, const char *nothing)
 {
-    return PQgetisnull(result, row, column) ? nothing : PQgetvalue(result, row, column);
+    return PQgetisnull(result, row, column) ? nothing : postgres_value(result, row, column);
 }
 
 static enum stile_job_state state_named(const char *name)
@@ -121,23 +121,24 @@ static void report(struct job_request *request, const PGresult *result, int row)
     size_t size = 0;
     unsigned char *payload = NULL;
     if (!PQgetisnull(result, row, PAYLOAD)) {
-        payload = PQunescapeBytea((const unsigned char *)PQgetvalue(result, row, PAYLOAD), &size);
+        payload =
+            PQunescapeBytea((const unsigned char *)postgres_value(result, row, PAYLOAD), &size);
         if (!payload)
             return; /* out of memory; a claimed job is due again after its lease */
     }
     struct stile_job job = {
         .id = (uint64_t)number(result, row, ID),
         .token = (uint64_t)number(result, row, TOKEN),
-        .queue = listed && postgres_name_restore(queue, PQgetvalue(result, row, QUEUE))
+        .queue = listed && postgres_name_restore(queue, postgres_value(result, row, QUEUE))
                      ? queue
                      : request->queue,
         .key = !PQgetisnull(result, row, KEY) &&
-                       postgres_name_restore(key, PQgetvalue(result, row, KEY))
+                       postgres_name_restore(key, postgres_value(result, row, KEY))
                    ? key
                    : NULL,
         .payload = payload,
         .payload_size = payload ? size : (size_t)number(result, row, SIZE),
-        .state = listed ? state_named(PQgetvalue(result, row, STATE)) : STILE_JOB_CLAIMED,
+        .state = listed ? state_named(postgres_value(result, row, STATE)) : STILE_JOB_CLAIMED,
         .tries = (unsigned)number(result, row, TRIES),
         .due_ms = listed ? number(result, row, DUE) : request->lease_ms,
         .age_ms = number(result, row, AGE),
@@ -151,7 +152,7 @@ static void report(struct job_request *request, const PGresult *result, int row)
 static void tell_queue(struct job_request *request, const PGresult *result, int row)
 {
     char name[STILE_NAME_MAX + 1];
-    if (!postgres_name_restore(name, PQgetvalue(result, row, 0)))
+    if (!postgres_name_restore(name, postgres_value(result, row, 0)))
         return;
     const struct stile_queue queue = {.name = name,
                                       .ready = (uint64_t)number(result, row, 1),
@@ -367,7 +368,7 @@ static void put_words(struct words *w, const struct job_request *request)
             add_marks(w, request, 1);
         else
             add_text(w, NULL);
-        if (pg->schema == SCHEMA_QUEUE)
+        if (pg->schema >= SCHEMA_QUEUE)
             add_text(w, request->listen && request->listening ? pg->jobs_channel : "");
         break;
     case JOB_FAIL:
@@ -465,7 +466,7 @@ static const struct statement *statement_of(const struct pg *pg, const struct jo
     enum job_verb verb = request->verb;
     if (verb == JOB_LIST)
         return &filtered[request->filter];
-    if (verb == JOB_CLAIM && pg->schema == SCHEMA_QUEUE)
+    if (verb == JOB_CLAIM && pg->schema >= SCHEMA_QUEUE)
         return pg->pooled ? &parsed_claim : &prepared_claim;
     return pg->pooled ? &parsed[verb] : &prepared[verb];
 }
@@ -512,7 +513,7 @@ void postgres_jobs_left(struct engine *engine, const char *queue)
     struct pg *pg = pg_of(engine);
     char stored[STORED_MAX];
     const char *values[] = {stored, pg->jobs_channel};
-    if (!pg->jobs || !pg->jobs->hears_jobs || pg->schema != SCHEMA_QUEUE)
+    if (!pg->jobs || !pg->jobs->hears_jobs || pg->schema < SCHEMA_QUEUE)
         return;
     postgres_name_store(stored, queue, strlen(queue));
     postgres_send(pg->jobs, &leave_statement, values, 2, on_left, NULL, NULL);

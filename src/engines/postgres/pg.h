@@ -19,10 +19,22 @@
 #define LOCKS_SHARE   4
 #define OLDEST_SERVER 140000 /* for sessions with a lease */
 
+/* Tokens of an epoch. */
+#define EPOCH_TOKENS (UINT64_C(1) << 20)
+
 /* The schema that this code was written for. */
 #define SCHEMA_VERSION 3
 /* The oldest that it works with: a library may be upgraded before `stile setup` is run again. */
 #define SCHEMA_OLDEST 2
+
+/* What a session has learned about a name while it had its lock: nothing makes a grant wait, and
+ * nothing has changed since if stile.changes is still the same. */
+struct calm {
+    uint64_t session; /* its number; 0: nothing is known */
+    uint64_t at_ns;
+    uint64_t ends; /* tokens of this epoch are below */
+    char changes[24];
+};
 
 /* The state of a claim. */
 struct pg_claim {
@@ -36,6 +48,11 @@ struct pg_claim {
     int64_t id;                     /* the key, as the server has computed it */
     struct key key;
     unsigned server; /* the pg->server that has computed the key */
+    struct calm calm;
+    bool draws;          /* its last request was for a grant without a row */
+    bool described;      /* the name's row is about its grant */
+    uint64_t granted_ns; /* waiting to be described: since when it is held */
+    struct sql_claim *later, **later_link;
 };
 
 struct pg {
@@ -48,7 +65,17 @@ struct pg {
     enum schema schema;
     bool remembers; /* it has a table of last holders, which this role may read */
     bool has_cells; /* it has their functions */
+    bool has_ends;  /* and that for cells with an end */
     struct sql_claim *by_key[BY_KEY_HEADS];
+    uint64_t sessions_made;
+    struct {
+        struct sql_claim *first, **end;
+        struct over *over; /* described, and given back since */
+        size_t n_over;
+        struct timer timer;
+        bool reserved, armed;
+    } undescribed;      /* grants without a row, the oldest first */
+    struct look *looks; /* shows and lists that wait for descriptions */
 
     /* mode=table */
     struct {
@@ -117,9 +144,14 @@ enum grant_reply {
     REPLY_NOT_FIRST,
     REPLY_GRANTED,
     REPLY_HELD_BACK, /* a hold keeps the name back */
+    REPLY_UNDECIDED, /* the lock is ours in the server; without a row there is no grant */
     REPLY_STRANGE,
 };
 enum grant_reply postgres_read_grant(struct sql_claim *c, const PGresult *result, uint64_t *number);
+
+/* After REPLY_UNDECIDED. */
+enum stile_status postgres_claim_decide(struct sql_claim *c, answer_fn *fn,
+                                        struct stile_error *err);
 
 /* The try was not a grant: what it has taken is given back. */
 void postgres_claim_step_back(struct sql_claim *c, uint64_t hint_ms);
@@ -133,6 +165,16 @@ void postgres_held_note_waiter(struct pg *pg, const struct key *key,
                                int64_t id); /* it has a waiter */
 /* `stile break` names it. stale: it may have been about an earlier grant. */
 void postgres_held_break(struct pg *pg, const char *payload, bool stale);
+
+/* ---- describe.c: the rows of grants that were made without one ---- */
+
+enum stile_status postgres_describe_init(struct pg *pg, struct stile_error *err);
+void postgres_describe_end(struct pg *pg);
+void postgres_describe_later(struct sql_claim *c);
+void postgres_describe_never(struct sql_claim *c);
+void postgres_describe_all(struct pg *pg);         /* at once: somebody asks */
+void postgres_describe_over(struct sql_claim *c);  /* it has been given back */
+void postgres_describe_again(struct sql_claim *c); /* its session is about to ask for it */
 
 /* ---- queue.c: waiting without a statement ---- */
 
@@ -183,6 +225,8 @@ enum stile_status postgres_ask_list(const struct query *query, answer_fn *fn, vo
 enum stile_status postgres_report_list(struct query *query, const struct answer *answer,
                                        struct stile_error *err);
 void postgres_break(struct engine *engine, struct query *query);
+void postgres_cancel(struct engine *engine, struct query *query);
+void postgres_looks_free(struct pg *pg);
 
 enum stile_status postgres_record(struct query *query, struct session *session,
                                   struct stile_error *err);

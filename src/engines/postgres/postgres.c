@@ -1,10 +1,11 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* postgres: advisory locks that end with a session, and a row that counts.
+/* postgres: advisory locks that end with a session, and tokens from a counter.
  *
  * The key is hashtextextended(name, 0), so that plain SQL takes the same lock. A free lock is
  * granted on one session that all locks of a client share, in one statement:
- * pg_try_advisory_lock(), and the row of the name, whose counter becomes the token with the commit.
+ * pg_try_advisory_lock(), and a token from a counter. It writes nothing; a row that describes the
+ * holder follows if the lock is held for some milliseconds (describe.c).
  * A claim that has to wait does so inside the server, in pg_advisory_lock() on a session of its
  * own, which then holds the lock. It waits there for less than a second, as a statement keeps a
  * snapshot; then it gets a place in a queue of our own (queue.c), without a statement.
@@ -20,10 +21,12 @@
  *     claims.c, advisory.c, queue.c, ../sql/claim.c    the life of a claim
  *     rows.c                           mode=row: SELECT ... FOR UPDATE instead of a key
  *     table.c, ../sql/lease.c          mode=table: rows with an owner and an end instead
+ *     describe.c                       rows of locks that are held for a while
  *     inspect.c, ../sql/inspect.c      show, watch, list, break
  *     jobs.c, cells.c                  the queue of jobs, and cells, in every mode
  *     statements.c, schema.sql         what is sent to the server, and what it needs for that
  *     guard.sql                        guards for the transactions of others
+ *     once.sql                         work that is done once, in the transactions of others
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +52,8 @@ static enum stile_status introduce(struct pg *pg, struct stile_error *err)
 static void dispose(struct pg *pg)
 {
     sql_opening_cancel(&pg->opening);
+    postgres_describe_end(pg);
+    postgres_looks_free(pg);
     sql_session_free(pg->jobs);
     pg->jobs = NULL;
     sql_pool_end(&pg->pool);
@@ -88,11 +93,14 @@ static void promise(struct pg *pg)
         sql_opening_set_class(engine, &postgres_row_class);
         engine->caps.most_locks = pg->options.sessions - 1;
     }
+    if (pg->options.mode != MODE_TABLE && pg->schema >= SCHEMA_TOKENS)
+        engine->caps.token_is = "an epoch, which is on disk, and a counter, which need not be";
     engine->caps.history = pg->remembers;
     engine->caps.cells = pg->has_cells;
+    engine->caps.keeps = pg->has_ends;
     if (pg->options.mode == MODE_ADVISORY)
         engine->caps.most_locks = (unsigned)pg->most_locks;
-    if (pg->options.mode == MODE_ADVISORY && pg->schema != SCHEMA_QUEUE)
+    if (pg->options.mode == MODE_ADVISORY && pg->schema < SCHEMA_QUEUE)
         engine->caps.fifo = false;
     if (pg->options.mode == MODE_ADVISORY && pg->schema == SCHEMA_COUNTS)
         engine->caps.instead = "run `stile setup URL`: the schema here is older than this library, "
@@ -143,7 +151,9 @@ static enum stile_status prepare(struct pg *pg, const struct url *url, struct st
         return status;
     postgres_table_prepare(pg);
     pg->leases.engine = &pg->engine;
-    status = introduce(pg, err);
+    status = postgres_describe_init(pg, err);
+    if (!status)
+        status = introduce(pg, err);
     if (!status)
         status = postgres_options_read(&pg->options, url, err);
     configure(pg);
@@ -199,12 +209,15 @@ static const struct engine_admin admin = {
     .promises = promises, .schemes = "postgres postgresql", .params = postgres_options_params,     \
     .engine_size = sizeof(struct pg), .open = postgres_open, .close = postgres_close,              \
     .forked = postgres_forked, .list = sql_inspect_list, .show = sql_inspect_show,                 \
-    .cancel = sql_inspect_cancel, .cells = &postgres_cells, .jobs = &jobs, .admin = &admin,        \
+    .cancel = postgres_cancel, .cells = &postgres_cells, .jobs = &jobs, .admin = &admin,           \
     .history = &sql_history
 
 const struct engine_class postgres_table_class = {
     .caps = {.engine = "postgres",
              .cells = true,
+             .clock = true,
+             .keeps = true,
+             .paces = true,
              .modes = 1u << STILE_EXCLUSIVE | 1u << STILE_SHARED | 1u << STILE_SLOTS,
              .lease = STILE_LEASE_CLAIM,
              .fifo = true,
@@ -228,6 +241,9 @@ const struct engine_class postgres_table_class = {
 const struct engine_class postgres_shedlock_class = {
     .caps = {.engine = "postgres",
              .cells = true,
+             .clock = true,
+             .keeps = true,
+             .paces = true,
              .modes = 1u << STILE_EXCLUSIVE,
              .lease = STILE_LEASE_CLAIM,
              .token = true,
@@ -250,6 +266,9 @@ const struct engine_class postgres_shedlock_class = {
 const struct engine_class postgres_row_class = {
     .caps = {.engine = "postgres",
              .cells = true,
+             .clock = true,
+             .keeps = true,
+             .paces = true,
              .modes = 1u << STILE_EXCLUSIVE | 1u << STILE_SHARED,
              .lease = STILE_LEASE_SESSION,
              .token = true,
@@ -275,6 +294,9 @@ const struct engine_class postgres_row_class = {
 const struct engine_class postgres_class = {
     .caps = {.engine = "postgres",
              .cells = true,
+             .clock = true,
+             .keeps = true,
+             .paces = true,
              .modes = 1u << STILE_EXCLUSIVE | 1u << STILE_SHARED,
              .lease = STILE_LEASE_SESSION,
              .fifo = true,

@@ -138,7 +138,7 @@ static void on_joined(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
     if (!a->err && PQntuples(a->result) == 1)
-        pg_claim_of(c)->ticket = strtoull(PQgetvalue(a->result, 0, 0), NULL, 10);
+        pg_claim_of(c)->ticket = strtoull(postgres_value(a->result, 0, 0), NULL, 10);
     if (!pg_claim_of(c)->ticket) {
         error_set(&c->why, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
         if (a->err)
@@ -178,7 +178,7 @@ void postgres_queue_wake_next(struct sql_claim *c)
 {
     char id[24];
     const char *values[] = {id, sub_of(c)};
-    if (!pg_claim_of(c)->has_waiters || pg_of_claim(c)->schema != SCHEMA_QUEUE)
+    if (!pg_claim_of(c)->has_waiters || pg_of_claim(c)->schema < SCHEMA_QUEUE)
         return;
     snprintf(id, sizeof id, "%" PRId64, pg_claim_of(c)->id);
     postgres_send(c->session, &postgres_sql_queue_wake, values, 2, ignore, NULL, NULL);

@@ -129,7 +129,7 @@ static void on_counted(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
     struct stile_error err;
-    const char *text = a->err || PQntuples(a->result) != 1 ? "" : PQgetvalue(a->result, 0, 0);
+    const char *text = a->err || PQntuples(a->result) != 1 ? "" : postgres_value(a->result, 0, 0);
     uint64_t number = *text ? strtoull(text + 1, NULL, 10) : 0;
     if (c->withdrawn) {
         sql_claim_move_to(c, CLAIM_RELEASING);
@@ -228,7 +228,7 @@ static void on_taken(void *data, const struct answer *a)
         sql_claim_move_to(c, CLAIM_UNDOING);
         end_with(c, on_stepped_back);
     } else {
-        pg_claim_of(c)->id = strtoll(PQgetvalue(a->result, 0, 0), NULL, 10);
+        pg_claim_of(c)->id = strtoll(postgres_value(a->result, 0, 0), NULL, 10);
         count(c);
     }
 }

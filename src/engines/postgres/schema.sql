@@ -14,6 +14,29 @@ set default_transaction_isolation = 'read committed';
 select pg_advisory_lock(hashtextextended('stile setup', 0));
 
 create schema if not exists stile;
+
+-- The functions below run with the rights of their owner, and so would a trigger or a function that
+-- another role has put here before.
+do $$
+declare
+    v_role text;
+begin
+    select coalesce(r.rolname, 'public') into v_role
+    from (select n.nspowner from pg_namespace n where n.nspname = 'stile'
+          union select c.relowner from pg_class c where c.relnamespace = 'stile'::regnamespace
+          union select p.proowner from pg_proc p where p.pronamespace = 'stile'::regnamespace
+          union select a.grantee from pg_namespace n, aclexplode(n.nspacl) a
+                where n.nspname = 'stile' and a.privilege_type = 'CREATE') made (by_role)
+    left join pg_roles r on r.oid = made.by_role
+    where r.rolname is distinct from current_user and r.rolsuper is not true
+    limit 1;
+    if found then
+        raise 'the schema stile or something in it belongs to %, which could run code as %', v_role,
+            current_user
+        using hint = format('Run this as %s. If that role should have nothing to do with stile: drop '
+                            'schema stile cascade, which forgets all tokens, or revoke its rights.', v_role);
+    end if;
+end $$;
 comment on schema stile is 'locks with fencing tokens: stile setup';
 
 create table if not exists stile.version (version integer primary key);
@@ -23,8 +46,9 @@ do $$ begin
     end if;
 end $$;
 
--- One row per name: its counter, and its present or last holder. Whether it is held right now is in
--- pg_locks, and in the view stile.locks.
+-- One row per name: a token, and its present or last holder. Whether it is held right now is in
+-- pg_locks, and in the view stile.locks. Locks that were held for less than some milliseconds need not
+-- have left one.
 create table if not exists stile.lock (
     name text collate "C" primary key,
     token bigint not null,
@@ -63,6 +87,139 @@ insert into stile.floor (token) values (0) on conflict do nothing;
 commit;
 begin;
 
+-- ---- tokens: an epoch that is on disk, and a counter that a crash forgets ----
+
+-- A token is epoch * 2^20 + a count. Every token that was ever issued is below (epoch + 1) * 2^20 of
+-- the epoch that is on disk. The first caller in a new life of the server begins a new epoch and
+-- waits for the disk; all others only count. docs/guarantees.md has the argument.
+
+-- Its row exists from the beginning of an epoch to the end of the server's life, which may come as a
+-- crash (an unlogged table is emptied then, and empty on a standby that is promoted) or in an orderly
+-- way (started). A copy of the table or of its row is another file, or was written by another
+-- transaction. Tokens are below `ends`; for the next one a new epoch begins.
+do $$ begin
+    if to_regclass('stile.epoch') is not null then
+        return;
+    end if;
+    create table stile.epoch (
+        one boolean primary key default true check (one),
+        epoch bigint not null
+    );
+    insert into stile.epoch (epoch) values (0);
+    create unlogged table stile.life (
+        one boolean primary key default true check (one),
+        started timestamptz not null,
+        file text not null,
+        made_by xid,
+        ends bigint not null
+    );
+    -- Older servers have logged sequences only, which do no harm.
+    execute case when current_setting('server_version_num')::integer >= 150000
+            then 'create unlogged sequence stile.tokens' else 'create sequence stile.tokens' end;
+    grant select on stile.life to public;
+    grant usage on sequence stile.tokens to public;
+end $$;
+grant select on stile.epoch to public; -- show names a token that later ones are larger than
+
+-- Grants that write no row look whether this number is what it was when they last looked at the name:
+-- whatever makes one of them wait, a hold, a delay or a place in the queue, raises it. A sequence is read
+-- as it is, not as the statement's snapshot has it, which is older than the lock.
+do $$ begin
+    if to_regclass('stile.changes') is null then
+        execute case when current_setting('server_version_num')::integer >= 150000
+                then 'create unlogged sequence stile.changes' else 'create sequence stile.changes' end;
+        perform nextval('stile.changes');
+        grant usage, select on sequence stile.changes to public;
+    end if;
+    -- Functions from before it do not raise it: see the last step.
+    if exists (select from pg_proc p where p.pronamespace = 'stile'::regnamespace
+               and p.proname = 'granted' and p.prosrc not like '%stile.changes%') then
+        drop function if exists stile.draw(bigint);
+    end if;
+end $$;
+
+-- Begins a new epoch, unless another caller just did, and returns a token of it. It is never smaller
+-- than the time in seconds since 2020: an older copy of the database, restored or promoted, continues
+-- above what was issued after it was made. With its owner's rights, which are more than callers need
+-- otherwise; a call can only skip tokens.
+create or replace function stile.next_epoch() returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    v_epoch bigint;
+    v_token bigint;
+    v_ends bigint;
+begin
+    if current_setting('synchronous_commit') in ('off', 'local', 'remote_write') then
+        perform set_config('synchronous_commit', 'on', true); -- before anybody can see the new one
+    end if;
+    perform from stile.epoch for update;
+    select nextval('stile.tokens'), l.ends into v_token, v_ends from stile.life l
+    where l.made_by = l.xmin and l.started = pg_postmaster_start_time()
+      and l.file = pg_relation_filepath('stile.life');
+    if v_ends - v_token between 1 and 1048576 then
+        return v_token;
+    end if;
+    if exists (select from pg_class c where c.oid = 'stile.life'::regclass and c.relpersistence <> 'u') then
+        raise 'the table stile.life is logged: a crash would not empty it, and tokens would be repeated'
+            using hint = 'alter table stile.life set unlogged';
+    end if;
+    update stile.epoch e
+    set epoch = greatest(e.epoch + 1, (select s.last_value from stile.tokens s) / 1048576 + 1,
+                         extract(epoch from clock_timestamp())::bigint - 1577836800)
+    returning e.epoch into strict v_epoch;
+    delete from stile.life;
+    insert into stile.life (started, file, ends)
+    values (pg_postmaster_start_time(), pg_relation_filepath('stile.life'), (v_epoch + 1) * 1048576);
+    update stile.life l set made_by = l.xmin;
+    perform setval('stile.tokens', v_epoch * 1048576);
+    return nextval('stile.tokens');
+end $$;
+
+create or replace function stile.next_token() returns bigint
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_token bigint;
+    v_ends bigint;
+begin
+    select nextval('stile.tokens'), l.ends into v_token, v_ends from stile.life l
+    where l.made_by = l.xmin and l.started = pg_postmaster_start_time()
+      and l.file = pg_relation_filepath('stile.life');
+    if v_ends - v_token between 1 and 1048576 then
+        return v_token;
+    end if;
+    return stile.next_epoch();
+end $$;
+
+-- The counters of names issued tokens before, or an older `stile setup` has made them do it again:
+-- the next epoch is above them all. Roles that may be granted a lock may begin it.
+do $$
+declare
+    g record;
+begin
+    if exists (select from pg_proc p where p.pronamespace = 'stile'::regnamespace
+               and p.proname = 'granted' and p.prosrc like '%stile.next_token()%') then
+        return;
+    end if;
+    update stile.epoch e set epoch = greatest(e.epoch, m.token / 1048576 + 1)
+    from (select max(token) as token from (select token from stile.lock
+                                           union all select token from stile.floor) t) m;
+    delete from stile.life;
+    perform setval('stile.tokens', greatest(s.last_value, e.epoch * 1048576)) from stile.tokens s, stile.epoch e;
+    for g in
+        select format('grant execute on function %s to %s%s', n.oid::regprocedure,
+                      coalesce(quote_ident(r.rolname), 'public'),
+                      case when a.is_grantable then ' with grant option' else '' end) as statement
+        from pg_proc f
+        cross join lateral aclexplode(coalesce(f.proacl, acldefault('f', f.proowner))) a
+        join pg_proc n on n.pronamespace = f.pronamespace and n.proname in ('next_epoch', 'next_token')
+        left join pg_roles r on r.oid = a.grantee
+        where f.pronamespace = 'stile'::regnamespace and f.proname = 'granted'
+          and a.grantee <> f.proowner
+    loop
+        execute g.statement;
+    end loop;
+end $$;
+
 -- Whatever the role's defaults are: a crash must not forget a grant that was answered.
 create or replace function stile.durably() returns void language plpgsql
 set search_path = pg_catalog, pg_temp as $$
@@ -72,7 +229,8 @@ begin
     end if;
 end $$;
 
--- The caller's session has the advisory lock: count the grant, unless a hold keeps the name back.
+-- The caller's session has the advisory lock: draw a token, unless a hold keeps the name back. The
+-- row's own token counts too: a call that began before `stile setup` may still have counted there.
 create or replace function stile.granted(
     p_name text, p_key bigint, p_sub smallint, p_shared boolean, p_hold_ms bigint,
     p_delay_ms bigint, p_owner text, p_host text, p_pid integer, p_command text
@@ -80,13 +238,22 @@ create or replace function stile.granted(
 set search_path = pg_catalog, pg_temp as $$
 declare
     v_now timestamptz := clock_timestamp();
+    v_new bigint;
     v_token bigint;
     v_left bigint;
 begin
+    -- A crash may forget the holder, as it ends all sessions, but not a hold.
+    if p_hold_ms is null and p_delay_ms is null then
+        perform set_config('synchronous_commit', 'off', true);
+    else
+        perform stile.durably();
+        perform nextval('stile.changes');
+    end if;
+    v_new := stile.next_token();
     for i in 1 .. 2 loop
         update stile.lock l
-        set token = l.token + 1, shared = p_shared, owner = p_owner, host = p_host, pid = p_pid,
-            command = p_command, since = v_now, backend = pg_backend_pid(),
+        set token = greatest(v_new, l.token + 1), shared = p_shared, owner = p_owner,
+            host = p_host, pid = p_pid, command = p_command, since = v_now, backend = pg_backend_pid(),
             hold_until = greatest(v_now + p_hold_ms * interval '1 ms',
                                   case when p_shared and l.shared then l.hold_until end),
             delay_ms = p_delay_ms
@@ -94,19 +261,15 @@ begin
           and (p_shared and l.shared
                or l.delay_ms is null and (l.hold_until is null or l.hold_until <= v_now))
         returning l.token into v_token;
-        if found then
-            return 'g ' || v_token;
-        end if;
+        exit when found;
         insert into stile.lock as l (name, token, key, sub, shared, owner, host, pid, command,
                                      since, backend, hold_until, delay_ms)
-        select p_name, f.token + 1, p_key, p_sub, p_shared, p_owner, p_host, p_pid, p_command,
-               v_now, pg_backend_pid(), v_now + p_hold_ms * interval '1 ms', p_delay_ms
+        select p_name, greatest(v_new, f.token + 1), p_key, p_sub, p_shared, p_owner, p_host, p_pid,
+               p_command, v_now, pg_backend_pid(), v_now + p_hold_ms * interval '1 ms', p_delay_ms
         from stile.floor f
         on conflict (name) do nothing
         returning l.token into v_token;
-        if found then
-            return 'g ' || v_token;
-        end if;
+        exit when found;
         -- A delay that is still there was left by a holder that did not release: it begins now.
         update stile.lock l
         set hold_until = greatest(l.hold_until, v_now + l.delay_ms * interval '1 ms'),
@@ -118,7 +281,12 @@ begin
             return 'h ' || greatest(v_left, 1);
         end if;
     end loop;
-    return 'h 1';
+    if v_token is null then
+        return 'h 1';
+    elsif v_token > v_new then
+        perform stile.durably(); -- no epoch is known to be above it
+    end if;
+    return 'g ' || v_token;
 end $$;
 
 -- Before the advisory lock is released, if the grant had a hold or a delay.
@@ -174,6 +342,7 @@ declare
     v_ticket bigint;
 begin
     perform stile.briefly();
+    perform nextval('stile.changes');
     insert into stile.waiting (key, sub, shared, channel, since)
     select p_key, p_sub, p_shared, p_channel,
            clock_timestamp() - coalesce(nullif(w, '')::bigint, 0) * interval '1 ms'
@@ -240,7 +409,26 @@ declare
     v_high integer := (p_key >> 32)::integer;
     v_low integer := ((p_key & 4294967295) << 32 >> 32)::integer;
     v_first text;
+    v_token bigint;
+    v_ends bigint;
 begin
+    -- What follows, for the usual case: a name that was held before, without a hold, and nobody waits.
+    if not p_shared and p_hold_ms is null and p_delay_ms is null and p_ticket is null then
+        perform set_config('synchronous_commit', 'off', true);
+        update stile.lock l
+        set token = greatest(nextval('stile.tokens'), l.token + 1), shared = false, owner = p_owner,
+            host = p_host, pid = p_pid, command = p_command, since = clock_timestamp(),
+            backend = pg_backend_pid()
+        from stile.life f
+        where l.name = p_name and l.hold_until is null and l.delay_ms is null
+          and f.made_by = f.xmin and f.started = pg_postmaster_start_time()
+          and f.file = pg_relation_filepath('stile.life') and l.token + 1 < f.ends
+          and not exists (select from stile.waiting w where w.key = p_key and w.sub = p_sub)
+        returning l.token, f.ends into v_token, v_ends;
+        if v_token < v_ends then
+            return 'g ' || v_token;
+        end if;
+    end if;
     if exists (select from stile.waiting w where w.key = p_key and w.sub = p_sub
                and (p_ticket is null or w.ticket < p_ticket)) then
         v_first := stile.ahead(p_key, p_sub, p_shared, p_ticket);
@@ -266,6 +454,37 @@ begin
         return v_verdict || ' w';
     end if;
     return v_verdict;
+end $$;
+
+-- Describes locks that this session was granted without a row and has kept for a while: their holder, the
+-- tokens, and for how many ms. It does not wait for rows that others have locked.
+create or replace function stile.describe(
+    p_names text[], p_tokens bigint[], p_keys bigint[], p_ages bigint[],
+    p_owner text, p_host text, p_pid integer, p_command text
+) returns void language plpgsql set lock_timeout = '100ms'
+set search_path = pg_catalog, pg_temp as $$
+begin
+    perform stile.briefly();
+    insert into stile.lock as l (name, token, key, sub, shared, owner, host, pid, command, since, backend)
+    select n.name, n.token, n.key, 1, false, p_owner, p_host, p_pid, p_command,
+           clock_timestamp() - n.age * interval '1 ms', pg_backend_pid()
+    from unnest(p_names, p_tokens, p_keys, p_ages) n (name, token, key, age)
+    order by n.name
+    on conflict (name) do update
+    set token = excluded.token, shared = false, owner = excluded.owner, host = excluded.host,
+        pid = excluded.pid, command = excluded.command, since = excluded.since,
+        backend = excluded.backend
+    where l.token < excluded.token;
+end $$;
+
+-- After their release: the next grant may be the same session's, and may write no row.
+create or replace function stile.undescribe(p_names text[], p_tokens bigint[]) returns void
+language plpgsql set lock_timeout = '100ms'
+set search_path = pg_catalog, pg_temp as $$
+begin
+    perform stile.briefly();
+    update stile.lock l set backend = null from unnest(p_names, p_tokens) n (name, token)
+    where l.name = n.name and l.token = n.token and l.backend = pg_backend_pid();
 end $$;
 
 -- stile break: ends the hold that keeps a name back.
@@ -433,6 +652,9 @@ begin
         delete from stile.claim c where c.owner = p_owner;
         perform stile.table_grant(p_name, p_owner);
     end if;
+    -- A place in the queue that a crash forgets is asked for again, and what others were granted here is
+    -- in the log before the commits by which they confirm it.
+    perform set_config('synchronous_commit', 'off', true);
     select ceil(extract(epoch from min(c.expires_at) - clock_timestamp()) * 1000) into v_left
     from stile.claim c where c.name = p_name and c.held;
     return 'b ' || greatest(coalesce(v_left, 1), 1);
@@ -1103,5 +1325,79 @@ begin
 end $$;
 
 insert into stile.version (version) values (2), (3) on conflict do nothing;
+commit;
+begin;
+
+-- Grants without a row begin when no call of an older function is under way: it would count in a row, or
+-- write a hold without raising stile.changes. Waits inside the server end within a second. A holder of
+-- mode=row keeps its transaction open, but calls nothing in it.
+do $$
+declare
+    v_calls text[] := array(
+        select l.pid || ' ' || l.virtualtransaction
+        from pg_locks l join pg_stat_activity a on a.pid = l.pid
+        where l.locktype = 'virtualxid' and l.granted and l.pid <> pg_backend_pid()
+          and a.datname = current_database() and a.application_name like 'stile%'
+          and not exists (select from pg_locks r where r.pid = l.pid
+                          and r.relation = 'stile.row_lock'::regclass));
+begin
+    for i in 1 .. 500 loop
+        if to_regprocedure('stile.draw(bigint)') is not null
+           or not exists (select from pg_locks l where l.locktype = 'virtualxid' and l.granted
+                          and l.pid || ' ' || l.virtualtransaction = any (v_calls)) then
+            return;
+        end if;
+        perform pg_sleep(0.01);
+    end loop;
+    raise 'a stile client has had a transaction open for five seconds, from before its functions were replaced'
+        using hint = 'Run this again when it has ended.';
+end $$;
+
+-- The caller's session has the advisory lock p_key, and asks for a token without a row: if the counter may be
+-- believed, and nothing is known about the name that would make the caller wait. Returns the token, what
+-- stile.changes was before that was looked up, and where the epoch ends; "-": stile.grant() decides. As long
+-- as stile.changes stays the same the caller need not look again.
+create or replace function stile.draw(p_key bigint) returns text language plpgsql
+set search_path = pg_catalog, pg_temp as $$
+declare
+    -- A crash forgets it; null would never be the same.
+    v_changes bigint := coalesce(pg_sequence_last_value('stile.changes'), nextval('stile.changes'));
+    v_token bigint;
+    v_ends bigint;
+begin
+    select nextval('stile.tokens'), f.ends into v_token, v_ends from stile.life f
+    where f.made_by = f.xmin and f.started = pg_postmaster_start_time()
+      and f.file = pg_relation_filepath('stile.life')
+      and not exists (select from stile.lock r where r.key = p_key and r.sub = 1
+                      and (r.hold_until is not null or r.delay_ms is not null
+                           or r.token > pg_sequence_last_value('stile.tokens')))
+      and not exists (select from stile.waiting w where w.key = p_key and w.sub = 1)
+      and exists (select from pg_proc p where p.oid = 'stile.granted'::regproc
+                  and p.prosrc like '%stile.changes%');
+    if v_ends - v_token between 1 and 1048576 then
+        return concat(v_token, ' ', v_changes, ' ', v_ends);
+    end if;
+    return '-';
+end $$;
+
+do $$
+declare
+    g record;
+begin
+    for g in
+        select format('grant execute on function %s to %s%s', n.oid::regprocedure,
+                      coalesce(quote_ident(r.rolname), 'public'),
+                      case when a.is_grantable then ' with grant option' else '' end) as statement
+        from pg_proc f
+        cross join lateral aclexplode(coalesce(f.proacl, acldefault('f', f.proowner))) a
+        join pg_proc n on n.pronamespace = f.pronamespace
+             and n.proname in ('draw', 'describe', 'undescribe') and n.proacl is null
+        left join pg_roles r on r.oid = a.grantee
+        where f.pronamespace = 'stile'::regnamespace and f.proname = 'granted'
+          and a.grantee <> f.proowner and f.proacl is not null
+    loop
+        execute g.statement;
+    end loop;
+end $$;
 commit;
 select pg_advisory_unlock(hashtextextended('stile setup', 0));

@@ -8,7 +8,7 @@
 #include "engines/postgres/pg.h"
 #include "engines/postgres/statements.h"
 
-extern const char postgres_schema[]; /* made from schema.sql and guard.sql */
+extern const char postgres_schema[]; /* made from schema.sql, guard.sql and once.sql */
 extern const char postgres_guard[];  /* made from guard.sql */
 
 /* For pg_stat_activity, and for show: "stile+" counts its grants in the schema. */
@@ -35,16 +35,17 @@ static enum stile_status check_kind(struct session *session, const PGresult *res
                                     struct stile_error *err)
 {
     struct pg *pg = session->pg;
-    if (PQntuples(result) != 1 || PQnfields(result) <= GREETING_CELLS)
+    if (PQntuples(result) != 1 || PQnfields(result) <= GREETING_KEEPS)
         return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
-    int backend = atoi(PQgetvalue(result, 0, GREETING_BACKEND));
+    int backend = atoi(postgres_value(result, 0, GREETING_BACKEND));
     session->base.backend = (uint64_t)backend;
     pg->pooled = backend != PQbackendPID(session->conn);
     if (sql_opening_is_under_way(&pg->opening)) {
-        pg->bare = PQgetvalue(result, 0, GREETING_SCHEMA)[0] != 't';
-        pg->has_cells = PQgetvalue(result, 0, GREETING_CELLS)[0] == 't';
+        pg->bare = postgres_value(result, 0, GREETING_SCHEMA)[0] != 't';
+        pg->has_cells = postgres_value(result, 0, GREETING_CELLS)[0] == 't';
+        pg->has_ends = postgres_value(result, 0, GREETING_KEEPS)[0] == 't';
     }
-    if (PQgetvalue(result, 0, GREETING_RECOVERY)[0] == 't' && !pg->engine.examining)
+    if (postgres_value(result, 0, GREETING_RECOVERY)[0] == 't' && !pg->engine.examining)
         return error_set(err, STILE_UNREACHABLE, 0, /* it may be promoted soon */
                          "this server is a standby or in recovery, where nothing can be locked: "
                          "connect to its primary (target_session_attrs=read-write finds it)");
@@ -55,7 +56,7 @@ static enum stile_status check_has_schema(struct session *session, const PGresul
                                           struct stile_error *err)
 {
     const struct pg *pg = session->pg;
-    if (PQgetvalue(result, 0, GREETING_SCHEMA)[0] == 't' || pg->options.table ||
+    if (postgres_value(result, 0, GREETING_SCHEMA)[0] == 't' || pg->options.table ||
         pg->engine.examining)
         return STILE_OK;
     return error_set(err, STILE_REFUSED, 0,
@@ -150,9 +151,15 @@ static void on_version(void *data, const struct answer *a)
 {
     struct pg *pg = data;
     struct stile_error err;
-    int version = a->result && PQntuples(a->result) == 1 ? atoi(PQgetvalue(a->result, 0, 0)) : 0;
-    pg->schema = version == SCHEMA_VERSION ? SCHEMA_QUEUE : SCHEMA_COUNTS;
-    pg->remembers = version && PQgetvalue(a->result, 0, 1)[0] == 't';
+    int version =
+        a->result && PQntuples(a->result) == 1 ? atoi(postgres_value(a->result, 0, 0)) : 0;
+    bool draws = version && postgres_value(a->result, 0, 2)[0] == 't';
+    bool without_rows = version && postgres_value(a->result, 0, 3)[0] == 't';
+    pg->schema = version < SCHEMA_VERSION ? SCHEMA_COUNTS
+                 : !draws                 ? SCHEMA_QUEUE
+                 : without_rows           ? SCHEMA_DRAWS
+                                          : SCHEMA_TOKENS;
+    pg->remembers = version && postgres_value(a->result, 0, 1)[0] == 't';
     bool refused = !a->err && check_version(version, &err);
     sql_opening_answered(&pg->opening, refused ? &err : a->err);
 }
@@ -173,7 +180,8 @@ static void on_shedlock(void *data, const struct answer *a)
 {
     struct pg *pg = data;
     struct stile_error err;
-    bool missing = !a->err && (PQntuples(a->result) != 1 || PQgetvalue(a->result, 0, 0)[0] != 't');
+    bool missing =
+        !a->err && (PQntuples(a->result) != 1 || postgres_value(a->result, 0, 0)[0] != 't');
     if (missing)
         sql_shedlock_refuse_missing(0, &err);
     sql_opening_answered(&pg->opening, missing ? &err : a->err);
@@ -207,8 +215,8 @@ static void on_probed(void *data, const struct answer *a)
     struct pg *pg = data;
     struct stile_error err;
     bool one = !a->err && PQntuples(a->result) == 1;
-    bool stub = one && PQgetvalue(a->result, 0, 0)[0] != 't';
-    note_room(pg, one ? strtoull(PQgetvalue(a->result, 0, 2), NULL, 10) : 0);
+    bool stub = one && postgres_value(a->result, 0, 0)[0] != 't';
+    note_room(pg, one ? strtoull(postgres_value(a->result, 0, 2), NULL, 10) : 0);
     if (stub)
         error_set(&err, STILE_REFUSED, 0,
                   "this server's advisory locks do not exclude, so it is not PostgreSQL "
@@ -269,14 +277,17 @@ static bool is_complete(PGconn *conn)
         "select pg_catalog.obj_description('stile.version'::pg_catalog.regclass, 'pg_class') "
         "operator(pg_catalog.=) ('made by the script ' operator(pg_catalog.||) "
         "pg_catalog.md5($1::pg_catalog.text)) and (select pg_catalog.max(version) from "
-        "stile.version) operator(pg_catalog.=) 3 and pg_catalog.count(t) operator(pg_catalog.=) 14 "
-        "from pg_catalog.unnest(array['version', 'lock', 'floor', 'waiting', 'row_lock', "
-        "'counter', 'claim', 'last_holder', 'job', 'job_idle', 'locks', 'guarded', "
-        "'guard_floor', 'guard_state']) t where "
+        "stile.version) operator(pg_catalog.=) 3 and pg_catalog.count(t) operator(pg_catalog.=) 19 "
+        "from pg_catalog.unnest(array['version', 'lock', 'floor', 'epoch', 'life', 'tokens', "
+        "'changes', "
+        "'waiting', 'row_lock', 'counter', 'claim', 'last_holder', 'job', 'job_idle', 'locks', "
+        "'guarded', "
+        "'guard_floor', 'guard_state', 'once_key']) t where "
         "pg_catalog.to_regclass(('stile.' "
         "operator(pg_catalog.||) t)) is not null",
         1, NULL, values, NULL, NULL, 0);
-    bool complete = is_done(result) && PQntuples(result) == 1 && *PQgetvalue(result, 0, 0) == 't';
+    bool complete =
+        is_done(result) && PQntuples(result) == 1 && *postgres_value(result, 0, 0) == 't';
     PQclear(result);
     return complete;
 }
@@ -303,7 +314,7 @@ static enum stile_status note_complete(PGconn *conn, struct stile_error *err)
                                     values, NULL, NULL, 0);
     snprintf(comment, sizeof comment,
              "comment on table stile.version is 'made by the script %.32s'",
-             is_done(result) && PQntuples(result) == 1 ? PQgetvalue(result, 0, 0) : "");
+             is_done(result) && PQntuples(result) == 1 ? postgres_value(result, 0, 0) : "");
     PQclear(result);
     return exec(conn, comment, err);
 }

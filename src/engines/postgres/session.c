@@ -111,7 +111,8 @@ static const char *what_to_do(const char *code, const char *text)
     if (strcmp(code, "42501") == 0 && (strstr(text, "for database") || strstr(text, "be owner")))
         return " (as the owner, run stile setup or the output of `stile setup --print`)";
     if (strcmp(code, "42501") == 0)
-        return " (as owner: GRANT USAGE ON SCHEMA stile, and what it contains, to this role)";
+        return " (as owner: GRANT USAGE ON SCHEMA stile to this role, and run what stile doctor "
+               "URL prints)";
     if (strcmp(code, "57P01") == 0)
         return " (by stile break or an administrator, or because the server stops)";
     if (strcmp(code, "57P05") == 0 || strcmp(code, "25P03") == 0)
@@ -427,6 +428,12 @@ void postgres_send_first(struct session *s, const struct statement *statement, a
 
 /* ---- answers ---- */
 
+const char *postgres_value(const PGresult *result, int row, int column)
+{
+    bool inside = row >= 0 && row < PQntuples(result) && column >= 0 && column < PQnfields(result);
+    return inside ? PQgetvalue(result, row, column) : "";
+}
+
 void postgres_request_answer(struct session *s, struct request *request,
                              const struct stile_error *err)
 {
@@ -726,6 +733,7 @@ enum stile_status postgres_session_new(struct session **out, struct pg *pg,
     }
     sql_session_init(s, &pg->pool, events);
     s->pg = pg;
+    s->number = ++pg->sessions_made;
     s->route = *route;
     s->base.watch.fn = on_ready;
     s->base.task.fn = on_task;
@@ -735,7 +743,8 @@ enum stile_status postgres_session_new(struct session **out, struct pg *pg,
         error_copy(err, &why);
         return status;
     }
-    loop_arm(loop, &s->base.timer, loop_now(loop) + route->patience_ns);
+    loop_arm(loop, &s->base.timer,
+             loop_now(loop) + sql_lease_patience_ns(leases_of(&pg->engine), route->patience_ns));
     *out = s;
     return STILE_OK;
 }

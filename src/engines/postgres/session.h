@@ -61,6 +61,7 @@ struct session {
     bool listens;    /* its first statements have been answered */
     bool hears_jobs; /* it listens for them */
     struct hot_key hot_key;
+    uint64_t number; /* of all sessions of its client; never 0 */
 
     /* session.c's own */
     PGconn *conn; /* NULL: a host is being resolved, or it is over */
@@ -82,6 +83,10 @@ enum stile_status postgres_session_new(struct session **session, struct pg *pg,
                                        const struct session_events *events,
                                        struct stile_error *err);
 void postgres_session_break(struct session *session); /* it fails, soon */
+
+/* "" for SQL's NULL, and outside of the rows and columns that came: what answers a statement may be
+ * no PostgreSQL of ours, and libpq returns NULL there. */
+const char *postgres_value(const PGresult *result, int row, int column);
 
 /* values are copied; a NULL one is SQL's. The answer comes once, never from inside. */
 enum stile_status postgres_send(struct session *session, const struct statement *statement,

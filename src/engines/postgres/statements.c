@@ -106,13 +106,80 @@ static const struct statement with_line[2][KEY_FORMS][2] = {
     [SQL_LOCK] = ALL_FORMS(SQL_LOCK, LOCK_IN_LINE),
 };
 
+/* The row of the stile.life that is the server's present one. */
+#define IS_ALIVE                                                                                   \
+    "f.made_by = f.xmin and f.started = pg_postmaster_start_time() and "                           \
+    "f.file = pg_relation_filepath('stile.life')"
+/* What stile.grant() does, for the usual case: a name that was held before, without a hold, and
+ * nobody waits. In all others it is called. */
+#define DRAW                                                                                       \
+    "u as (update stile.lock r set token = greatest(nextval('stile.tokens'), r.token + 1), "       \
+    "shared = false, owner = $5::text, host = $6::text, pid = $7::int, command = $8::text, "       \
+    "since = clock_timestamp(), backend = pg_backend_pid() from l, stile.life f "                  \
+    "where l.taken and r.name = $2::text and r.hold_until is null and r.delay_ms is null "         \
+    "and $3::bigint is null and $4::bigint is null and $9::bigint is null and " IS_ALIVE           \
+    " and r.token + 1 < f.ends and not exists (select from stile.waiting w where w.key = $1 and "  \
+    "w.sub = 1) returning r.token, f.ends) "
+static const struct statement try_and_draw = {
+    SQL_TRY * 6 + 3,
+    "with l as materialized (select pg_try_advisory_lock($1::bigint) as taken, "
+    "set_config('synchronous_commit', 'off', true)), " DRAW
+    "select case when not l.taken then null when u.token < u.ends then 'g ' || u.token "
+    "else " GRANTED_IN_LINE(ONE_ID, "1", "false") " end as " TAG
+                                                  ", $1::bigint from l left join u on true"};
+
 const struct statement *postgres_sql_for(enum sql kind, const struct key *key, bool shared,
                                          enum schema schema)
 {
-    if (schema == SCHEMA_QUEUE && (kind == SQL_TRY || kind == SQL_LOCK))
+    if (schema >= SCHEMA_TOKENS && kind == SQL_TRY && key->form == KEY_ONE && !shared)
+        return &try_and_draw;
+    if (schema >= SCHEMA_QUEUE && (kind == SQL_TRY || kind == SQL_LOCK))
         return &with_line[kind][key->form][shared];
     return schema ? &with_schema[kind][key->form][shared] : &without[kind][key->form][shared];
 }
+
+/* ---- grants without a row ---- */
+
+#define DRAWN_AFTER_LOOK(id) "stile.draw(" id ")"
+/* The sequences are read as they are, after the lock was taken, whatever the snapshot shows. */
+#define DRAWN(id)                                                                                  \
+    "case when pg_sequence_last_value('stile.changes') = $2::bigint then "                         \
+    "nextval('stile.tokens')::text else " DRAWN_AFTER_LOOK(id) " end"
+#define FIRST_DRAW 37
+/* A place in the queue is seen by others only after the statement that has made it. So the first
+ * look after it, and each one that finds the lock taken, makes them look as well. */
+#define LOOK_IN_LINE(n, shared, suffix)                                                            \
+    {                                                                                              \
+        n, "select case when pg_try_advisory_lock" suffix "(" ONE_ARGS                             \
+           ") then " GRANTED_IN_LINE(ONE_ID, "1", shared) " else 'b ' || "                         \
+                                                          "nextval('stile.changes') end as " TAG   \
+                                                          ", " ONE_ID                              \
+    }
+
+const struct statement postgres_sql_draw[DRAW_KINDS][2] = {
+    [DRAW_TRY] = {{FIRST_DRAW, "select case when pg_try_advisory_lock(" ONE_ARGS
+                               ") then " DRAWN(ONE_ID) " end as " TAG},
+                  {FIRST_DRAW + 1,
+                   "select case when pg_try_advisory_lock(" HASH_ARGS
+                   ") then " DRAWN_AFTER_LOOK(HASH_ID) " end as " TAG ", " HASH_ID}},
+    [DRAW_LOCK] = {{FIRST_DRAW + 2,
+                    "select " DRAWN(ONE_ID) " as " TAG ", " ONE_ID ", waited" WAITED(ONE_ARGS, "")},
+                   {FIRST_DRAW + 3,
+                    "select " DRAWN_AFTER_LOOK(HASH_ID) " as " TAG ", " HASH_ID
+                                                        ", waited" WAITED(HASH_ARGS, "")}},
+    [DRAW_DECIDE] = {{FIRST_DRAW + 4,
+                      "select " GRANTED_IN_LINE(ONE_ID, "1", "false") " as " TAG ", " ONE_ID},
+                     {FIRST_DRAW + 5,
+                      "select " GRANTED_IN_LINE(HASH_ID, "1", "false") " as " TAG ", " HASH_ID}},
+    [DRAW_LOOK] = {LOOK_IN_LINE(FIRST_DRAW + 6, "false", ""),
+                   LOOK_IN_LINE(FIRST_DRAW + 7, "true", "_shared")},
+};
+
+const struct statement postgres_sql_describe = {
+    45, "select stile.describe($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text, "
+        "$6::text, $7::int, $8::text) as " TAG};
+const struct statement postgres_sql_undescribe = {
+    46, "select stile.undescribe($1::text[], $2::bigint[]) as " TAG};
 
 const struct statement postgres_sql_queue_join = {
     0, "select stile.park($1::bigint, $2::smallint, $3::boolean, $4::text) as " TAG
@@ -121,15 +188,16 @@ const struct statement postgres_sql_queue_leave = {0, "select stile.unpark($1::b
 const struct statement postgres_sql_queue_wake = {
     0, "select stile.wake($1::bigint, $2::smallint) as " TAG};
 
-#define HAS_CELLS                                                                                  \
+#define HAS_FUNCTION(name)                                                                         \
     "exists (select from pg_proc p join pg_namespace n on n.oid = p.pronamespace "                 \
-    "where n.nspname = 'stile' and p.proname = 'cell_write')"
+    "where n.nspname = 'stile' and p.proname = '" name "')"
 
 /* GREETING_BACKEND ... */
 #define GREETED                                                                                    \
     "pg_backend_pid() as " TAG ", pg_is_in_recovery(), "                                           \
     "exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace "                \
-    "where n.nspname = 'stile' and c.relname = 'version'), " HAS_CELLS
+    "where n.nspname = 'stile' and c.relname = 'version'), " HAS_FUNCTION(                         \
+        "cell_write") ", " HAS_FUNCTION("cell_keep")
 
 /* Overrides the defaults of the role or the database. client_connection_check_interval, which
  * not every platform has, ends the wait of a killed process. */
@@ -147,10 +215,14 @@ const struct statement postgres_sql_greeting = {
        "set_config('synchronous_commit', case current_setting('synchronous_commit') "
        "when 'remote_apply' then 'remote_apply' else 'on' end, false)"};
 
-const struct statement postgres_sql_version = {0, "select max(version) as " TAG
-                                                  ", has_table_privilege(to_regclass("
-                                                  "'stile.last_holder'), 'select') from "
-                                                  "stile.version"};
+/* As stile.draw() asks itself: older functions would not notice such grants. */
+#define DRAWS                                                                                      \
+    "to_regprocedure('stile.draw(bigint)') is not null and exists (select from pg_proc p where "   \
+    "p.oid = to_regproc('stile.granted') and p.prosrc like '%stile.changes%')"
+const struct statement postgres_sql_version = {
+    0, "select max(version) as " TAG ", has_table_privilege(to_regclass("
+       "'stile.last_holder'), 'select'), "
+       "to_regclass('stile.life') is not null, " DRAWS " from stile.version"};
 const struct statement postgres_sql_listen = {0, "listen stile"};
 const struct statement postgres_sql_check_connection = {
     0, "select set_config('client_connection_check_interval', '500', false) as " TAG};
@@ -207,14 +279,17 @@ const struct statement postgres_sql_cancel = {62, "select pg_cancel_backend($1::
 
 /* One row for each lock in the server, or one without a lock, in the order of the queue. A grant
  * that is older than the backend was another backend's with the same number. */
-#define VIEW                                                                                       \
+#define VIEW_AS(ours, token)                                                                       \
     " l.pid, l.granted, l.shared, " WAITED_MS ", coalesce(a.application_name, ''), "               \
-    "l.pid is not null and l.pid = r.backend and a.backend_start <= r.since, r.token, "            \
+    "l.pid is not null and l.pid = r.backend and l.shared = r.shared and "                         \
+    "a.backend_start <= r.since as " ours ", " token ", "                                          \
     "r.owner, r.host, r.pid, r.command, " AGE(                                                     \
         "r.since") ", case when r.delay_ms is not null "                                           \
                    "then greatest(r.delay_ms, -" AGE("r.hold_until") ") else -" AGE(               \
                        "r.hold_until") " end, "                                                    \
                                        "r.shared "
+#define VIEW       VIEW_AS("ours", "r.token")
+#define VIEW_DRAWN VIEW_AS(OURS_OR_NO_ROW, "r.token")
 #define VIEW_BARE                                                                                  \
     " l.pid, l.granted, l.shared, coalesce(l.waits, 0), coalesce(a.application_name, ''), false, " \
     "null, null, null, null, null, null, null, null "
@@ -231,17 +306,26 @@ const struct statement postgres_sql_show = {
        "l.objsubid = $3::smallint "
        "left join pg_stat_activity a on a.pid = l.pid order by " ORDER};
 /* The second one with the record. */
-#define SHOW_QUEUE(record)                                                                         \
+#define SHOW_QUEUE(token, record)                                                                  \
     {                                                                                              \
-        0, "select $1::text as " TAG "," VIEW record                                               \
-           "from (select 1) one left join stile.lock r on r.name = $1::text "                      \
-           "left join " LOCKS_AND_LINE                                                             \
-           " l on l.id = coalesce($2::bigint, hashtextextended($1::text, 0)) and "                 \
-           "l.objsubid = $3::smallint "                                                            \
-           "left join pg_stat_activity a on a.pid = l.pid order by " ORDER                         \
+        0, "select $1::text as " TAG "," VIEW_AS(OURS_OR_NO_ROW, token) record                     \
+            "from (select 1) one left join stile.lock r on r.name = $1::text "                     \
+            "left join " LOCKS_AND_LINE                                                            \
+            " l on l.id = coalesce($2::bigint, hashtextextended($1::text, 0)) and "                \
+            "l.objsubid = $3::smallint "                                                           \
+            "left join pg_stat_activity a on a.pid = l.pid order by " ORDER                        \
     }
-const struct statement postgres_sql_show_queue[2] = {SHOW_QUEUE(""),
-                                                     SHOW_QUEUE(RECORD("advisory"))};
+const struct statement postgres_sql_show_queue[2] = {SHOW_QUEUE("r.token", ""),
+                                                     SHOW_QUEUE("r.token", RECORD("advisory"))};
+/* A free name's row may lack its last grants. So the token is one that no grant of any name has
+ * exceeded, and all later ones will: the last that was drawn, or all of an epoch that is over. */
+#define TOKEN_OR_BOUND                                                                             \
+    "case when l.pid = r.backend or r.hold_until > clock_timestamp() or r.delay_ms is not null "   \
+    "then r.token else greatest(r.token, coalesce((select pg_sequence_last_value('stile.tokens') " \
+    "from stile.life f where " IS_ALIVE "), (select e.epoch * 1048576 + 1048575 from stile.epoch " \
+    "e))) end"
+const struct statement postgres_sql_show_draws[2] = {
+    SHOW_QUEUE(TOKEN_OR_BOUND, ""), SHOW_QUEUE(TOKEN_OR_BOUND, RECORD("advisory"))};
 const struct statement postgres_sql_show_bare = {
     0, "select $1::text as " TAG "," VIEW_BARE "from (select 1) one "
        "left join " LOCKS " l on l.id = coalesce($2::bigint, hashtextextended($1::text, 0)) and "
@@ -259,13 +343,22 @@ const struct statement postgres_sql_list = {
     "clock_timestamp() or r.delay_ms is not null) "
     "order by r.name, " ORDER};
 const struct statement postgres_sql_list_queue = {
-    0, "select r.name as " TAG "," VIEW "from stile.lock r left join " LOCKS_AND_LINE
+    0, "select r.name as " TAG "," VIEW_DRAWN "from stile.lock r left join " LOCKS_AND_LINE
        " l on l.id = r.key and "
        "l.objsubid = r.sub left join pg_stat_activity a on a.pid = l.pid "
        "where ($1::text is null or starts_with(r.name, $1::text) or starts_with(r.name, E'\\x01')) "
        "and not starts_with(r.name, E'\\x02') and (l.pid is not null or r.hold_until > "
        "clock_timestamp() or r.delay_ms is not null) "
        "order by r.name, " ORDER};
+
+/* Of sessions that count, without the marks of waiters and of idle workers. */
+const struct statement postgres_sql_undescribed = {
+    0,
+    "select count(*) as " TAG " from " LOCKS " l join pg_stat_activity a on a.pid = l.pid left "
+    "join stile.lock r on r.key = l.id and r.sub = l.objsubid and r.backend = l.pid and not "
+    "r.shared where l.granted and not l.shared and l.objsubid = 1 and r.name is null and "
+    "a.application_name like 'stile+:%' and l.id not in (select stile.mark(w.ticket) from "
+    "stile.waiting w union all select stile.job_mark(i.backend, i.queue) from stile.job_idle i)"};
 
 /* Without a schema the names are not known: held locks are shown by their number. */
 const struct statement postgres_sql_list_bare = {
@@ -344,7 +437,8 @@ const struct statement postgres_sql_row_list = {
        " l on l.id = r.key left join pg_stat_activity a on a.pid = l.pid "
        "where starts_with(r.name, E'\\x02') and ($1::text is null or "
        "starts_with(r.name, " COUNTER ") or starts_with(r.name, E'\\x02\\x01')) "
-       "and (l.pid is not null or r.hold_until > clock_timestamp() or r.delay_ms is not null) "
+       "and (l.pid is not null or r.hold_until > clock_timestamp() or r.delay_ms "
+       "is not null) "
        "order by r.name, " ORDER};
 /* $2: the token, $3: the host and the pid. */
 const struct statement postgres_sql_row_break = {
@@ -434,6 +528,9 @@ const struct statement postgres_sql_remember = {
 #define OURS                                                                                       \
     "(select c.* from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = " \
     "'stile' and c.relkind = 'r')"
+#define TOKENS                                                                                     \
+    "(select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname " \
+    "= 'stile' and c.relname = 'tokens')"
 const struct statement postgres_sql_facts = {
     0, "select pg_is_in_recovery() as " TAG ", exists (select from " OURS
        " c where c.relname = 'version'), "
@@ -443,11 +540,14 @@ const struct statement postgres_sql_facts = {
        "has_schema_privilege(n.oid, 'usage') union all select string_agg(p.word, ', ' order by "
        "p.word) || ' ON stile.' || c.relname from " OURS " c, unnest(array['SELECT', 'INSERT', "
        "'UPDATE', 'DELETE']) p (word) where not has_table_privilege(c.oid, p.word) and (p.word = "
-       "'SELECT' or c.relname not in ('version', 'floor')) and (p.word <> 'UPDATE' or c.relname <> "
-       /* The functions of guards run with their owner's rights. */
-       "'version') and c.relname not like 'guard%' group by c.relname) g), "
+       "'SELECT' or c.relname not in ('version', 'floor', 'life')) and (p.word <> 'UPDATE' or "
+       "c.relname <> 'version') "
+       /* The functions of guards and of epochs run with their owner's rights. */
+       "and c.relname not like 'guard%' and c.relname <> 'epoch' group by c.relname union all "
+       "select 'USAGE ON SEQUENCE stile.tokens' from " TOKENS " t where not "
+       "has_sequence_privilege(t.oid, 'usage')) g), "
        "not exists (select from " OURS " c where c.relpersistence <> 'p' and c.relname not in "
-       "('waiting', 'job_idle')), "
+       "('waiting', 'job_idle', 'life')), "
        "current_setting('fsync')::boolean, current_setting('full_page_writes')::boolean, "
        "(select count(*) from pg_stat_replication), "
        "current_setting('synchronous_standby_names') <> '', "
@@ -456,7 +556,17 @@ const struct statement postgres_sql_facts = {
        "pg_stat_activity where backend_type = 'client backend'), "
        "exists (select from " OURS " c where c.relname = 'waiting'), " ROOM
        ", (select count(*) from pg_locks), "
-       "exists (select from " OURS " c where c.relname = 'last_holder'), " HAS_CELLS};
+       "exists (select from " OURS
+       " c where c.relname = 'last_holder'), " HAS_FUNCTION("cell_write") " and " HAS_FUNCTION(
+           "cell_keep") ", exists (select from " TOKENS " t), "
+                        "not exists (select from " OURS
+                        " c where c.relname = 'life' and c.relpersistence <> 'u'), "
+                        /* The same for cells and guards, whose functions are all that they need. */
+                        "(select 'GRANT EXECUTE ON FUNCTION ' || string_agg('stile.' || p.proname, "
+                        "', ' order by p.proname) || format(' TO %I;', current_user) from pg_proc "
+                        "p join pg_namespace n on n.oid = p.pronamespace where n.nspname = 'stile' "
+                        "and p.proname in ('cell_get', 'cell_write', 'cell_keep', 'cell_reset', "
+                        "'cell_list') and not has_function_privilege(p.oid, 'execute'))"};
 
 /* ---- ShedLock's table: its own statements for mode=table, with the same parameters ---- */
 

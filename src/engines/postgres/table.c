@@ -30,7 +30,7 @@ static enum stile_status send_shared(struct pg *pg, const struct statement *stat
 /* Class 40: it was rolled back, for instance as a deadlock victim. */
 static struct lease_answer read_answer(const struct answer *a)
 {
-    const char *text = a->err || PQntuples(a->result) != 1 ? "" : PQgetvalue(a->result, 0, 0);
+    const char *text = a->err || PQntuples(a->result) != 1 ? "" : postgres_value(a->result, 0, 0);
     return (struct lease_answer){.err = a->err,
                                  .undone = a->err && strncmp(a->sqlstate, "40", 2) == 0,
                                  .sent_ns = a->sent_ns,
@@ -71,7 +71,7 @@ static enum stile_status ask(struct lease *lease, struct stile_error *err)
 static void on_checked(void *data, const struct answer *a)
 {
     struct lease_answer answer = read_answer(a);
-    const char *text = a->err || PQntuples(a->result) != 1 ? "" : PQgetvalue(a->result, 0, 0);
+    const char *text = a->err || PQntuples(a->result) != 1 ? "" : postgres_value(a->result, 0, 0);
     const char *ahead = strrchr(text, ' ');
     answer.ahead = ahead ? (unsigned)strtoul(ahead, NULL, 10) : 0;
     sql_lease_checked(data, &answer);
@@ -95,9 +95,9 @@ static void on_resumed(void *data, const struct answer *a)
     struct lease_answer answer = {.err = a->err, .sent_ns = a->sent_ns};
     if (!a->err && PQntuples(a->result) == 1 && !PQgetisnull(a->result, 0, 0)) {
         answer.reply = 't';
-        answer.number = strtoull(PQgetvalue(a->result, 0, 0), NULL, 10);
+        answer.number = strtoull(postgres_value(a->result, 0, 0), NULL, 10);
         if (PQnfields(a->result) > 1)
-            answer.ttl_ms = strtoull(PQgetvalue(a->result, 0, 1), NULL, 10);
+            answer.ttl_ms = strtoull(postgres_value(a->result, 0, 1), NULL, 10);
     }
     sql_lease_resumed(data, &answer);
 }
@@ -137,7 +137,7 @@ static bool is_among(const void *rows, const char *owner)
 {
     const PGresult *result = rows;
     for (int row = 0; row < PQntuples(result); row++) {
-        if (strcmp(PQgetvalue(result, row, 0), owner) == 0)
+        if (strcmp(postgres_value(result, row, 0), owner) == 0)
             return true;
     }
     return false;
@@ -205,7 +205,7 @@ void postgres_table_prepare(struct pg *pg)
 
 static void on_broken(void *data, const struct answer *a)
 {
-    int n = a->err || PQntuples(a->result) != 1 ? 0 : atoi(PQgetvalue(a->result, 0, 0));
+    int n = a->err || PQntuples(a->result) != 1 ? 0 : atoi(postgres_value(a->result, 0, 0));
     sql_break_done(data, n, a->err);
 }
 
