@@ -77,22 +77,31 @@ static char *write_of(const struct cell_request *request, const char *key, const
                                         [CELL_REMOVE] = "remove",
                                         [CELL_RAISE] = "raise",
                                         [CELL_RESET] = "reset"};
-    char limit[64] = "", version[24] = "NULL";
+    char limit[64] = "", version[24] = "NULL", keep[24] = "";
     bool compares = request->verb == CELL_PUT || request->verb == CELL_REMOVE;
     if (my_of(request->engine)->mariadb)
         snprintf(limit, sizeof limit, "SET STATEMENT innodb_lock_wait_timeout=%d FOR ",
                  wait ? WAIT_S : 0);
     if (compares && !request->any_version)
         snprintf(version, sizeof version, "%" PRIu64, request->if_version);
-    return with_value(maria_sql_written("%sCALL stile_cell_write('%s',X'%s',X'", limit,
-                                        verbs[request->verb], key),
+    if (request->keep_ns)
+        snprintf(keep, sizeof keep, " %" PRIu64, request->keep_ns / NS_PER_MS);
+    return with_value(maria_sql_written("%sCALL stile_cell_write('%s%s',X'%s',X'", limit,
+                                        verbs[request->verb], keep, key),
                       request,
                       maria_sql_written("',%s,%" PRIu64 ",X'%s',%d,%d)", version, request->token,
                                         issuer, request->strict, wait));
 }
 
+/* Rows that have not ended. An older table has no ends. */
+static const char *alive(const struct cell_request *request)
+{
+    return request->engine->caps.keeps ? " AND (ends_at IS NULL OR ends_at>UTC_TIMESTAMP(6))" : "";
+}
+
 /* Replaces a cell whose guard has seen a token of this issuer, no larger one, or none at all: what
- * is stored then is known without reading it. Its answer is the version. */
+ * is stored then is known without reading it. One with an end is left to the procedure. Its answer
+ * is the version. */
 static char *update_of(const struct cell_request *request, const char *key, const char *issuer)
 {
     char token[64] = "token=0", version[64] = "";
@@ -109,8 +118,9 @@ static char *update_of(const struct cell_request *request, const char *key, cons
             ",since,UTC_TIMESTAMP(6)),token=%" PRIu64 ",value=X'",
             request->token, request->token),
         request,
-        maria_sql_written("' WHERE resource=X'%s' AND issuer=X'%s' AND %s%s%s", key, issuer, token,
-                          version, commit_for(request)));
+        maria_sql_written("' WHERE resource=X'%s' AND issuer=X'%s' AND %s%s%s%s", key, issuer,
+                          token, version, request->engine->caps.keeps ? " AND ends_at IS NULL" : "",
+                          commit_for(request)));
 }
 
 /* A token is compared with what was pruned, too, where the row has none. */
@@ -122,17 +132,18 @@ static char *get_of(const struct cell_request *request, const char *key, const c
                  *issuer ? " WHERE issuer IN ('',X'" : "", issuer, *issuer ? "')" : "");
     return maria_sql_written(
         "SELECT IF(g.value IS NULL,0,g.version),IF(COALESCE(g.token,0)=0,%s,g.token),"
-        "COALESCE(g.issuer,''),g.value FROM (SELECT 1) one LEFT JOIN stile_guard g ON "
-        "g.resource=X'%s'%s",
-        floor, key, commit_for(request));
+        "COALESCE(g.issuer,''),g.value,TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6)) "
+        "FROM (SELECT 1) one LEFT JOIN stile_guard g ON "
+        "g.resource=X'%s'%s%s",
+        floor, key, alive(request), commit_for(request));
 }
 
 static char *list_of(const struct cell_request *request, const char *key)
 {
     return maria_sql_written("SELECT version,token,issuer,resource,LENGTH(value) FROM stile_guard "
                              "WHERE value IS NOT NULL AND resource>=X'%s' AND "
-                             "LEFT(resource,%zu)=X'%s' ORDER BY resource%s",
-                             key, request->key_len, key, commit_for(request));
+                             "LEFT(resource,%zu)=X'%s'%s ORDER BY resource%s",
+                             key, request->key_len, key, alive(request), commit_for(request));
 }
 
 /* NULL without memory. */
@@ -197,9 +208,9 @@ static enum stile_status session_for(struct session **session, struct cell_reque
 
 /* ---- answers ---- */
 
-enum { WRITE_STATUS, WRITE_VERSION, WRITE_TOKEN, WRITE_ISSUER };
-enum { GET_VERSION, GET_TOKEN, GET_ISSUER, GET_VALUE };
-enum { LIST_VERSION, LIST_TOKEN, LIST_ISSUER, LIST_KEY, LIST_SIZE };
+enum { WRITE_STATUS, WRITE_VERSION, WRITE_TOKEN, WRITE_ISSUER, WRITE_COLUMNS };
+enum { GET_VERSION, GET_TOKEN, GET_ISSUER, GET_VALUE, GET_TIME, GET_COLUMNS };
+enum { LIST_VERSION, LIST_TOKEN, LIST_ISSUER, LIST_KEY, LIST_SIZE, LIST_COLUMNS };
 
 static uint64_t number(MYSQL_ROW row, unsigned column)
 {
@@ -212,7 +223,7 @@ static struct stile_cell cell_in(MYSQL_ROW row, unsigned version, unsigned token
     return (struct stile_cell){.key = key,
                                .version = number(row, version),
                                .token = number(row, token),
-                               .issuer = row[issuer]};
+                               .issuer = row[issuer] ? row[issuer] : ""};
 }
 
 static enum stile_status take_written(struct cell_request *request, MYSQL_ROW row)
@@ -236,9 +247,21 @@ static enum stile_status take_written(struct cell_request *request, MYSQL_ROW ro
 
 static void take_listed(struct cell_request *request, MYSQL_ROW row)
 {
+    if (!row[LIST_KEY])
+        return;
     struct stile_cell cell = cell_in(row, LIST_VERSION, LIST_TOKEN, LIST_ISSUER, row[LIST_KEY]);
     cell.size = number(row, LIST_SIZE);
     request->engine->events->cell(request, &cell);
+}
+
+static enum stile_status take_list(struct cell_request *request, MYSQL_RES *rows)
+{
+    MYSQL_ROW row;
+    if (!rows || mysql_num_fields(rows) < LIST_COLUMNS)
+        return STILE_CORRUPT;
+    while ((row = mysql_fetch_row(rows)))
+        take_listed(request, row);
+    return STILE_OK;
 }
 
 static void take_read(struct cell_request *request, MYSQL_ROW row, const unsigned long *lengths)
@@ -246,6 +269,7 @@ static void take_read(struct cell_request *request, MYSQL_ROW row, const unsigne
     struct stile_cell cell = cell_in(row, GET_VERSION, GET_TOKEN, GET_ISSUER, request->key);
     cell.value = row[GET_VALUE];
     cell.size = row[GET_VALUE] ? lengths[GET_VALUE] : 0;
+    cell.time_us = (int64_t)number(row, GET_TIME);
     request->engine->events->cell(request, &cell);
 }
 
@@ -262,18 +286,24 @@ static void take_updated(struct cell_request *request, const struct outcome *out
 static enum stile_status take(struct cell_request *request, const struct answer *a)
 {
     const struct outcome *outcome = &a->outcomes[0];
-    MYSQL_ROW row = outcome->rows ? mysql_fetch_row(outcome->rows) : NULL;
-    if (request->verb == CELL_LIST) {
-        for (; row; row = mysql_fetch_row(outcome->rows))
-            take_listed(request, row);
-        return STILE_OK;
-    }
+    if (request->verb == CELL_LIST)
+        return take_list(request, outcome->rows);
+    MYSQL_ROW row =
+        maria_next_row(outcome->rows, request->verb == CELL_GET ? GET_COLUMNS : WRITE_COLUMNS);
     if (!row)
         return STILE_CORRUPT;
     if (request->verb != CELL_GET)
         return take_written(request, row);
     take_read(request, row, mysql_fetch_lengths(outcome->rows));
     return STILE_OK;
+}
+
+static enum stile_status set_endless(struct stile_error *err)
+{
+    return error_set(
+        err, STILE_UNSUPPORTED, 0,
+        "the cells of this database have no ends yet: run `stile setup URL`, or `stile "
+        "guard install URL` for these alone");
 }
 
 static enum stile_status set_unsupported(struct stile_error *err)
@@ -377,16 +407,22 @@ static enum stile_status send_it(struct cell_request *request, struct stile_erro
 /* A cell that is to be created has no row that could be updated. On MySQL an UPDATE would wait. */
 static bool may_update(const struct cell_request *request)
 {
-    return request->verb == CELL_PUT && my_of(request->engine)->mariadb &&
+    return request->verb == CELL_PUT && !request->keep_ns && my_of(request->engine)->mariadb &&
            (request->any_version || request->if_version > 0);
 }
 
 void maria_cells(struct engine *engine, struct cell_request *request)
 {
     struct stile_error err;
+    enum stile_status status;
     progress_of(request)->called = !may_update(request);
-    enum stile_status status =
-        my_of(engine)->guards ? send_it(request, &err) : set_unsupported(&err);
+    progress_of(request)->waits = request->keep_ns > 0; /* it skips locked rows: see guard.sql */
+    if (!my_of(engine)->guards)
+        status = set_unsupported(&err);
+    else if (request->keep_ns && !engine->caps.keeps)
+        status = set_endless(&err);
+    else
+        status = send_it(request, &err);
     if (status)
         engine->events->cell_done(request, &err);
 }

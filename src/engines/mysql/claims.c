@@ -1,11 +1,13 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Being granted: one try on the shared session, then a wait inside the server on another. */
+#include <mysqld_error.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engines/mysql/my.h"
 #include "engines/mysql/statements.h"
+#include "engines/mysql/tokens.h"
 #include "engines/sql/inspect.h"
 
 /* `stile break` on another client may end a hold, without a notification. */
@@ -14,24 +16,29 @@
 /* A claim that waited for longer than a statement takes met others. */
 #define CONTENDED_NS (NS_PER_MS / 4)
 
+/* An epoch that begins, and one that is read after it. More would be others' doing. */
+#define DRAWS_MAX 4
+
 static void confirm(struct sql_claim *c);
+static void step_back(struct sql_claim *c, uint64_t hint_ms);
 
 /* ---- answers ---- */
 
-enum grant_reply { REPLY_TAKEN, REPLY_GRANTED, REPLY_HELD_BACK };
-
 /* The last statement is the row's, or without a schema the lock's own. */
-static enum grant_reply read_grant(const struct my *my, const struct answer *a, uint64_t *token)
+static enum draw read_grant(struct sql_claim *c, const struct answer *a, uint64_t *token)
 {
+    const struct my *my = my_of_claim(c);
     const struct outcome *last = answer_last(a);
     const char *text = maria_outcome_text(last, 0);
     *token = 0;
+    if (my->epochs)
+        return maria_draw_read(c, a, token);
     if (my->bare)
-        return text && strcmp(text, "1") == 0 ? REPLY_GRANTED : REPLY_TAKEN;
+        return text && strcmp(text, "1") == 0 ? DRAW_GRANTED : DRAW_TAKEN;
     if (last->affected == 0)
-        return REPLY_TAKEN;
+        return DRAW_TAKEN;
     *token = last->insert_id;
-    return *token ? REPLY_GRANTED : REPLY_HELD_BACK;
+    return *token ? DRAW_GRANTED : DRAW_HELD_BACK;
 }
 
 /* ---- held back by a hold ---- */
@@ -47,6 +54,96 @@ static enum stile_status read_hold(struct sql_claim *c, answer_fn *fn, struct st
 {
     sql_claim_move_to(c, CLAIM_READING_HOLD);
     return maria_send(c->session, maria_sql_hold_left(c), fn, c, err);
+}
+
+/* ---- drawing ---- */
+
+static char *words_of_try(struct sql_claim *c, uint64_t ttl_ns)
+{
+    return my_of_claim(c)->epochs ? maria_draw_try(c, ttl_ns) : maria_sql_try(c, ttl_ns);
+}
+
+static char *words_of_wait(struct sql_claim *c, uint64_t ttl_ns)
+{
+    return my_of_claim(c)->epochs ? maria_draw_wait(c, ttl_ns) : maria_sql_lock(c, ttl_ns);
+}
+
+static char *words_of_grant(struct sql_claim *c)
+{
+    return my_of_claim(c)->epochs ? maria_draw_again(c, false) : maria_sql_grant(c);
+}
+
+static bool is_shared(const struct sql_claim *c)
+{
+    return c->session && c->session == c->session->my->pool.shared;
+}
+
+/* The lock may be ours in the server. On the shared session it is given back, with anything else
+ * that is left. */
+static void give_up(struct sql_claim *c, const struct stile_error *err)
+{
+    if (!is_shared(c)) {
+        sql_claim_abandon(c, err);
+        return;
+    }
+    c->why = *err;
+    step_back(c, 0);
+}
+
+/* `stile setup` has run since this client was opened: rows count no longer. */
+static bool has_changed(struct sql_claim *c, const struct answer *a)
+{
+    struct my *my = my_of_claim(c);
+    if (!a->err || a->code != ER_BAD_FIELD_ERROR || my->epochs || my->bare ||
+        c->session->base.state != UP)
+        return false;
+    my->epochs = true;
+    return true;
+}
+
+static void on_row_written(void *data, const struct answer *a)
+{
+    struct sql_claim *c = data;
+    if (a->err)
+        give_up(c, a->err);
+    else if (c->withdrawn)
+        sql_claim_withdraw(c, true);
+    else
+        sql_claim_grant(c, c->token, a->sent_ns);
+}
+
+/* A hold, or a delay, has to be on disk before the grant is reported. */
+static bool keeps_back(struct sql_claim *c)
+{
+    const struct claim *claim = claim_of(c);
+    return my_of_claim(c)->epochs && (claim->hold_ns || claim->delay_ns);
+}
+
+static void granted(struct sql_claim *c, uint64_t token, uint64_t sent_ns)
+{
+    struct stile_error err;
+    c->token = token;
+    if (!keeps_back(c)) {
+        sql_claim_grant(c, token, sent_ns);
+        return;
+    }
+    sql_claim_move_to(c, CLAIM_CONFIRMING);
+    if (maria_send(c->session, maria_describe_hold(c), on_row_written, c, &err))
+        give_up(c, &err);
+}
+
+static void on_drawn(void *data, const struct answer *a);
+
+static void draw_again(struct sql_claim *c, bool begin)
+{
+    struct stile_error err;
+    sql_claim_move_to(c, CLAIM_CONFIRMING);
+    if (++my_claim_of(c)->draws > DRAWS_MAX) {
+        error_set(&err, STILE_UNREACHABLE, 0, "epochs of tokens end as soon as they begin");
+        give_up(c, &err);
+    } else if (maria_send(c->session, maria_draw_again(c, begin), on_drawn, c, &err)) {
+        give_up(c, &err);
+    }
 }
 
 /* ---- on a session of its own ---- */
@@ -76,25 +173,34 @@ static void on_hold_read(void *data, const struct answer *a)
     }
 }
 
-static void on_confirmed(void *data, const struct answer *a)
+static void on_hold_read_trying(void *data, const struct answer *a);
+
+/* Our lock, in the server. */
+static void on_drawn(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
     struct stile_error err;
     uint64_t token = 0;
-    enum grant_reply reply = a->err ? REPLY_TAKEN : read_grant(my_of_claim(c), a, &token);
+    if (has_changed(c, a)) {
+        confirm(c);
+        return;
+    }
+    enum draw draw = a->err ? DRAW_TAKEN : read_grant(c, a, &token);
     if (a->err) {
-        sql_claim_abandon(c, a->err);
-    } else if (reply == REPLY_TAKEN) {
+        give_up(c, a->err);
+    } else if (draw == DRAW_TAKEN) {
         error_set(&err, STILE_UNREACHABLE, 0,
                   "the server has given the granted lock to another client");
-        sql_claim_abandon(c, &err);
+        give_up(c, &err);
     } else if (c->withdrawn) {
         c->token = token;
         sql_claim_withdraw(c, true);
-    } else if (reply == REPLY_GRANTED) {
-        sql_claim_grant(c, token, a->sent_ns);
-    } else if (read_hold(c, on_hold_read, &err)) {
-        sql_claim_abandon(c, &err);
+    } else if (draw == DRAW_GRANTED) {
+        granted(c, token, a->sent_ns);
+    } else if (draw != DRAW_HELD_BACK) {
+        draw_again(c, draw == DRAW_BEGIN);
+    } else if (read_hold(c, is_shared(c) ? on_hold_read_trying : on_hold_read, &err)) {
+        give_up(c, &err);
     }
 }
 
@@ -103,7 +209,7 @@ static void confirm(struct sql_claim *c)
 {
     struct stile_error err;
     sql_claim_move_to(c, CLAIM_CONFIRMING);
-    if (maria_send(c->session, maria_sql_grant(c), on_confirmed, c, &err))
+    if (maria_send(c->session, words_of_grant(c), on_drawn, c, &err))
         sql_claim_abandon(c, &err);
 }
 
@@ -125,8 +231,8 @@ static void grant_after_wait(struct sql_claim *c, uint64_t token, uint64_t sent_
     struct stile_error err;
     c->token = token;
     my_claim_of(c)->contended = waited_ns > CONTENDED_NS;
-    if (waited_ns < session->base.lease_ns / 8) {
-        sql_claim_grant(c, token, sent_ns);
+    if (keeps_back(c) || waited_ns < session->base.lease_ns / 8) {
+        granted(c, token, sent_ns);
         return;
     }
     sql_claim_move_to(c, CLAIM_CONFIRMING);
@@ -139,16 +245,23 @@ static void on_locked(void *data, const struct answer *a)
     struct sql_claim *c = data;
     struct stile_error err;
     uint64_t token = 0;
-    enum grant_reply reply = a->err ? REPLY_TAKEN : read_grant(my_of_claim(c), a, &token);
-    if (c->session)
+    if (c->session) {
         c->session->base.waits = false;
+        my_claim_of(c)->waited_ns = loop_now(c->session->base.loop) - a->sent_ns;
+    }
+    bool changed = c->session && has_changed(c, a);
+    enum draw reply = a->err ? DRAW_TAKEN : read_grant(c, a, &token);
     if (c->withdrawn && c->session && c->session->base.state == UP) {
         sql_claim_withdraw(c, true); /* killed, and perhaps granted before that */
-    } else if (a->err || reply == REPLY_TAKEN) {
+    } else if (changed) {
+        confirm(c);
+    } else if (a->err || reply == DRAW_TAKEN) {
         error_set(&err, STILE_UNREACHABLE, 0, "the wait was ended in the server");
         sql_claim_abandon(c, a->err ? a->err : &err);
-    } else if (reply == REPLY_GRANTED) {
+    } else if (reply == DRAW_GRANTED) {
         grant_after_wait(c, token, a->sent_ns);
+    } else if (reply != DRAW_HELD_BACK) {
+        draw_again(c, reply == DRAW_BEGIN);
     } else if (read_hold(c, on_hold_read, &err)) {
         sql_claim_abandon(c, &err);
     }
@@ -169,16 +282,24 @@ void maria_claim_wait(struct sql_claim *c)
     my_claim_of(c)->contended = true;
     session->base.waits = true;
     claim_of(c)->engine->events->queued(claim_of(c));
-    if (maria_send(session, maria_sql_lock(c, maria_lease_to_set(session)), on_locked, c, &err))
+    if (maria_send(session, words_of_wait(c, maria_lease_to_set(session)), on_locked, c, &err))
         sql_claim_abandon(c, &err);
 }
 
 /* ---- on the shared session ---- */
 
+static void try(struct sql_claim *c);
+
 static void on_stepped_back(void *data, const struct answer *a)
 {
+    struct sql_claim *c = data;
     (void)a; /* an error here ends the session, and with it the lock */
-    sql_claim_not_taken(data);
+    if (my_claim_of(c)->changed && !c->withdrawn && c->session) {
+        my_claim_of(c)->changed = false;
+        try(c);
+    } else {
+        sql_claim_not_taken(c);
+    }
 }
 
 /* Gives back what the try may have taken: an error is no proof that nothing was granted. The
@@ -186,10 +307,11 @@ static void on_stepped_back(void *data, const struct answer *a)
 static void step_back(struct sql_claim *c, uint64_t hint_ms)
 {
     struct session *session = c->session;
+    bool up = session && session->base.state == UP;
+    char *sql = !up ? NULL : my_claim_of(c)->began ? maria_draw_undo(c) : maria_sql_unlock(c);
     sql_claim_move_to(c, CLAIM_UNDOING);
     c->token = hint_ms;
-    if (!session || session->base.state != UP ||
-        maria_send(session, maria_sql_unlock(c), on_stepped_back, c, NULL))
+    if (!up || maria_send(session, sql, on_stepped_back, c, NULL))
         sql_claim_not_taken(c);
 }
 
@@ -203,33 +325,54 @@ static void on_tried(void *data, const struct answer *a)
     struct sql_claim *c = data;
     uint64_t token = 0;
     if (a->err) {
-        c->why = *a->err;
+        my_claim_of(c)->changed = c->session && has_changed(c, a);
+        if (!my_claim_of(c)->changed)
+            c->why = *a->err;
         step_back(c, 0);
         return;
     }
-    switch (read_grant(my_of_claim(c), a, &token)) {
-    case REPLY_TAKEN:
+    enum draw draw = read_grant(c, a, &token);
+    switch (draw) {
+    case DRAW_TAKEN:
         sql_claim_not_taken(c);
         break;
-    case REPLY_HELD_BACK:
+    case DRAW_HELD_BACK:
         if (c->withdrawn || read_hold(c, on_hold_read_trying, NULL))
             step_back(c, 1);
         break;
-    case REPLY_GRANTED:
+    case DRAW_GRANTED:
         c->token = token;
         if (c->withdrawn)
             sql_claim_withdraw(c, true);
         else
-            sql_claim_grant(c, token, a->sent_ns);
+            granted(c, token, a->sent_ns);
+        break;
+    case DRAW_AGAIN:
+    case DRAW_BEGIN:
+        if (c->withdrawn)
+            sql_claim_withdraw(c, true);
+        else
+            draw_again(c, draw == DRAW_BEGIN);
         break;
     }
+}
+
+static void try(struct sql_claim *c)
+{
+    struct session *shared = c->session;
+    struct stile_error err;
+    sql_claim_move_to(c, CLAIM_TRYING);
+    if (maria_send(shared, words_of_try(c, maria_lease_to_set(shared)), on_tried, c, &err))
+        sql_claim_fail(c, &err);
 }
 
 bool maria_claim_begin(struct sql_claim *c)
 {
     struct claim *claim = claim_of(c);
     char key[KEY_MAX + 1];
-    my_claim_of(c)->skip_row = false;
+    struct my_claim *mine = my_claim_of(c);
+    mine->skip_row = mine->described = mine->describing = mine->began = mine->changed = false;
+    mine->draws = 0;
     if (!*c->stored) {
         maria_name_hex(c->stored, claim->name, claim->name_len);
         maria_name_key(key, my_of_claim(c)->mariadb, claim->name, claim->name_len);
@@ -255,9 +398,7 @@ void maria_claim(struct engine *engine, struct claim *claim)
         return;
     }
     sql_claim_join(c, shared);
-    sql_claim_move_to(c, CLAIM_TRYING);
-    if (maria_send(shared, maria_sql_try(c, maria_lease_to_set(shared)), on_tried, c, &err))
-        sql_claim_fail(c, &err);
+    try(c);
 }
 
 /* ---- broken by `stile break` ---- */
@@ -325,7 +466,7 @@ void maria_claim_give_back(struct sql_claim *c)
     char *sql =
         has_hold ? maria_sql_end_hold(c, claim->unused || c->withdrawn) : maria_sql_unlock(c);
     if (maria_send(c->session, sql, on_unlocked, c, &err))
-        sql_claim_released(c, &err);
+        sql_claim_release_unsent(c, &err);
 }
 
 static void on_killed(void *data, const struct answer *a)

@@ -27,6 +27,7 @@ enum fact {
     FACT_DATABASE,
     FACT_STATEMENTS,
     FACT_UNSYNCED_LOG,
+    FACT_DURABLE_LIFE,
 };
 enum { ANSWER_FACTS, ANSWER_MULTI_PRIMARY, ANSWER_CONNECTED, ANSWERS };
 
@@ -103,6 +104,18 @@ DOCTOR_WHEN(has_old_tables, has_all_tables(facts) && facts->my->version < SCHEMA
 
 DOCTOR_WHEN(lacks_records, has_all_tables(facts) && !facts->my->remembers)
 
+static bool counts_on_disk(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    bool epochs = facts->my->epochs;
+    draft->severity = epochs ? STILE_DANGER : STILE_NOTE;
+    doctor_put(draft, "%s",
+               epochs ? "a restart of the server within a second would not be noticed, and tokens "
+                        "would be repeated"
+                      : "each grant writes a row that waits for the disk: allow MEMORY tables, and "
+                        "run stile setup after this");
+    return atoi(fact(facts, FACT_DURABLE_LIFE)) > 0;
+}
+
 /* InnoDB refuses to write to such a log with READ COMMITTED. */
 DOCTOR_WHEN(logs_statements, needs_tables(&facts->my->options) && is_one(draft, facts))
 
@@ -165,6 +178,8 @@ static const struct doctor_rule rules[] = {
                 "\nALTER TABLE stile_counter" TO_INNODB "\nALTER TABLE stile_claim" TO_INNODB
                 "\nALTER TABLE stile_row" TO_INNODB "\nALTER TABLE stile_row_count" TO_INNODB
                 "\nALTER TABLE stile_row_claim" TO_INNODB "\nALTER TABLE stile_job" TO_INNODB},
+    {"life", STILE_DANGER, counts_on_disk, .what = "the table stile_life is not a MEMORY table",
+     .why = "$1", .command = "ALTER TABLE stile_life ENGINE=MEMORY;\nDELETE FROM stile_life;"},
     {"binlog", STILE_DANGER, logs_statements, .column = FACT_STATEMENTS,
      .what = "binlog_format is STATEMENT", .why = "nothing can be granted in this mode",
      .cure = IN_FILE_TOO, .command = "SET GLOBAL binlog_format = 'MIXED';"},
@@ -251,9 +266,10 @@ static void ask(struct query *query, char *sql, answer_fn *fn);
 static void on_rights(void *data, const struct answer *a)
 {
     struct query *query = data;
+    const struct my *my = my_of(query->engine);
     const char *procedures = a->err ? NULL : maria_outcome_text(answer_last(a), 0);
     bool none =
-        my_of(query->engine)->options.mode != MODE_GETLOCK && procedures && atoi(procedures) == 0;
+        (my->options.mode != MODE_GETLOCK || my->epochs) && procedures && atoi(procedures) == 0;
     if (none || is_denied(a->code))
         apply(lacks_rights, query, a);
     /* Any other error has nothing to do with privileges. */

@@ -14,7 +14,7 @@
 --
 -- Users need SELECT, INSERT and UPDATE on stile_guard, SELECT and UPDATE on stile_guard_floor, and
 -- EXECUTE on the procedures stile_guard*. For stile_guard_prune add DELETE on stile_guard and INSERT
--- on stile_guard_floor.
+-- on stile_guard_floor. For cells with an end add DELETE on stile_guard.
 --
 -- How it works. A transaction with the highest token locks the resource's row in share mode until it
 -- ends, so that transactions of one holder run side by side. One with a larger token locks the row
@@ -30,7 +30,8 @@ SET @stile_sql_mode = @@SESSION.sql_mode, SESSION sql_mode = 'STRICT_ALL_TABLES'
 
 -- One row per resource: the highest token seen (0: none), and its issuer if one was ever given. If
 -- there is a cell of this name, its value, and how often one was put. A resource that was removed
--- keeps its row until stile_guard_prune. Times are UTC.
+-- keeps its row until stile_guard_prune. That of a cell with an end counts as absent from then on,
+-- and some later put of such a cell deletes it. Times are UTC.
 CREATE TABLE IF NOT EXISTS stile_guard (
     resource VARBINARY(512) NOT NULL PRIMARY KEY,
     token BIGINT NOT NULL,
@@ -39,8 +40,19 @@ CREATE TABLE IF NOT EXISTS stile_guard (
     since DATETIME(6) NOT NULL,
     removed_at DATETIME(6), -- NULL: it exists
     value MEDIUMBLOB,       -- NULL: there is no cell
-    KEY removed (removed_at)
+    ends_at DATETIME(6),    -- NULL: it has no end
+    KEY removed (removed_at),
+    KEY ends (ends_at)
 ) ENGINE=InnoDB COMMENT='highest fencing tokens: stile_guard';
+
+-- Tables of earlier versions have no ends.
+SET @stile_statement = IF(
+    EXISTS (SELECT 1 FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE()
+            AND TABLE_NAME = 'stile_guard' AND COLUMN_NAME = 'ends_at'),
+    'DO 0', 'ALTER TABLE stile_guard ADD COLUMN ends_at DATETIME(6), ADD KEY ends (ends_at)');
+PREPARE stile_statement FROM @stile_statement;
+EXECUTE stile_statement;
+DEALLOCATE PREPARE stile_statement;
 
 -- The highest token that was pruned, by issuer: for a token of this issuer, a resource that has seen
 -- none starts there. The row without an issuer has the highest version, and is locked by each prune.
@@ -111,8 +123,10 @@ BEGIN
     RELEASE SAVEPOINT stile_guard_probe;
 END//
 
+-- A BIGINT would round the fraction of a token away, and let 33.5 pass as 34: so no procedure that users
+-- call has one.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_needs_sense(
-    p_resource VARBINARY(2048), p_token BIGINT, p_least BIGINT, p_issuer VARBINARY(2048)
+    p_resource VARBINARY(2048), p_token DECIMAL(65,30), p_least BIGINT, p_issuer VARBINARY(2048)
 ) SQL SECURITY INVOKER
 BEGIN
     DECLARE v_text VARCHAR(128) CHARACTER SET utf8mb4 DEFAULT CASE
@@ -121,8 +135,11 @@ BEGIN
         WHEN HEX(p_resource) REGEXP '^([0-9A-F]{2})*([01][0-9A-F]|7F)' THEN
             'the name of a resource has no control characters'
         WHEN LENGTH(p_issuer) > 600 THEN 'the issuer of a token has 600 bytes at most'
-        WHEN p_token IS NULL OR p_token < p_least THEN
-            CONCAT('a token is a number from ', p_least, ' on, not ', COALESCE(p_token, 'NULL'))
+        WHEN HEX(p_issuer) REGEXP '^([0-9A-F]{2})*([01][0-9A-F]|7F)' THEN
+            'the issuer of a token has no control characters'
+        WHEN p_token IS NULL OR p_token < p_least OR p_token <> FLOOR(p_token) THEN
+            CONCAT('a token is a whole number from ', p_least, ' on, not ',
+                   COALESCE(TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM p_token)), 'NULL'))
     END;
     IF v_text IS NOT NULL THEN
         SIGNAL SQLSTATE 'SG004' SET MYSQL_ERRNO = 31004, MESSAGE_TEXT = v_text;
@@ -141,8 +158,8 @@ BEGIN
     ON DUPLICATE KEY UPDATE token = stile_guard.token;
 END//
 
--- The first token of a resource; also refuses a token, or sets p_passed if it is already the highest.
--- p_passed not set: the row has changed meanwhile.
+-- Any case but the usual one: the first token of a resource, the first issuer, a token that is refused.
+-- Sets p_passed if the token has passed or is already the highest; if not, the row has changed meanwhile.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_first(
     p_resource VARBINARY(2048), p_token BIGINT, p_issuer VARBINARY(2048), p_strict BOOLEAN,
     OUT p_passed BOOLEAN
@@ -153,12 +170,17 @@ BEGIN
     CALL stile_guard_needs_sense(p_resource, p_token, 1, p_issuer);
     CALL stile_guard_add(p_resource);
     UPDATE stile_guard
+    SET token = 0, issuer = '', value = NULL, removed_at = UTC_TIMESTAMP(6), ends_at = NULL
+    WHERE resource = p_resource AND ends_at <= UTC_TIMESTAMP(6);
+    UPDATE stile_guard
     SET token = p_token, issuer = IF(p_issuer = '', issuer, p_issuer), since = UTC_TIMESTAMP(6),
         removed_at = NULL
-    WHERE resource = p_resource AND token = 0 AND (issuer IN ('', p_issuer) OR p_issuer = '')
-      AND p_token - COALESCE(p_strict, FALSE) >= (
-          SELECT MAX(f.token) FROM stile_guard_floor f
-          WHERE f.issuer IN ('', p_issuer) OR p_issuer = '');
+    WHERE resource = p_resource AND (issuer IN ('', p_issuer) OR p_issuer = '')
+      AND (token > 0 AND token < p_token
+           OR token > 0 AND token = p_token AND issuer = '' AND p_issuer <> '' AND NOT p_strict
+           OR token = 0 AND p_token - COALESCE(p_strict, FALSE) >= (
+               SELECT MAX(f.token) FROM stile_guard_floor f
+               WHERE f.issuer IN ('', p_issuer) OR p_issuer = ''));
     SET p_passed = ROW_COUNT() > 0;
     IF NOT p_passed THEN
         SELECT MAX(f.token) INTO v_floor FROM stile_guard_floor f
@@ -175,28 +197,28 @@ BEGIN
 END//
 
 -- Checks and remembers, under an exclusive lock. Called alone, each statement is a transaction of
--- its own: so it is the UPDATE itself that compares.
+-- its own: so it is the UPDATE itself that compares. The one here is the usual raise, of an issuer that
+-- is known; no name needs to be checked for it.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_decide(
-    p_resource VARBINARY(2048), p_token BIGINT, p_issuer VARBINARY(2048), p_strict BOOLEAN
+    p_resource VARBINARY(2048), p_token DECIMAL(65,30), p_issuer VARBINARY(2048), p_strict BOOLEAN
 ) SQL SECURITY INVOKER
 BEGIN
     DECLARE v_passed BOOLEAN;
+    DECLARE v_token BIGINT DEFAULT p_token;
     SET @stile_guard_token = NULL, p_issuer = COALESCE(p_issuer, '');
-    REPEAT
-        UPDATE stile_guard
-        SET token = p_token, issuer = IF(p_issuer = '', issuer, p_issuer),
-            since = UTC_TIMESTAMP(6), removed_at = NULL
-        WHERE resource = p_resource AND (issuer IN ('', p_issuer) OR p_issuer = '')
-          AND token > 0
-          AND (token < p_token
-               OR token = p_token AND issuer = '' AND p_issuer <> '' AND NOT p_strict);
-        SET v_passed = ROW_COUNT() > 0;
-        IF NOT v_passed THEN
-            CALL stile_guard_first(p_resource, p_token, p_issuer, p_strict, v_passed);
-        END IF;
-    UNTIL v_passed END REPEAT;
-    SET @stile_guard_resource = p_resource, @stile_guard_token = p_token,
-        @stile_guard_highest = p_token;
+    IF v_token <> p_token THEN
+        CALL stile_guard_needs_sense(p_resource, p_token, 1, p_issuer);
+    END IF;
+    UPDATE stile_guard
+    SET token = v_token, since = UTC_TIMESTAMP(6), removed_at = NULL
+    WHERE resource = p_resource AND (issuer = p_issuer OR p_issuer = '')
+      AND token > 0 AND token < v_token AND (ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6));
+    SET v_passed = ROW_COUNT() > 0;
+    WHILE NOT v_passed DO
+        CALL stile_guard_first(p_resource, v_token, p_issuer, p_strict, v_passed);
+    END WHILE;
+    SET @stile_guard_resource = p_resource, @stile_guard_token = v_token,
+        @stile_guard_highest = v_token;
 END//
 
 -- ---- to be called in a transaction, before it reads or writes ----
@@ -206,33 +228,35 @@ END//
 -- queues for the row itself: all that had waited would be granted their shares at once, and those
 -- with larger tokens would block each other. Two that do are a deadlock, and one is rolled back;
 -- repeat it. MySQL, and MariaDB before 10.6, can't skip a locked row here, so it happens more often
--- there, but never after a stile_guard_raise.
+-- there, but never after a stile_guard_raise. Tokens are compared as text first, which is quicker; one
+-- that is written otherwise, such as 034, is left to stile_guard_decide.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard(
-    p_resource VARBINARY(2048), p_token BIGINT, p_issuer VARBINARY(2048)
+    p_resource VARBINARY(2048), p_token VARBINARY(128), p_issuer VARBINARY(2048)
 ) SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_highest BIGINT;
+    DECLARE v_highest VARBINARY(20);
     DECLARE v_issuer VARBINARY(600);
     SET @stile_guard_token = NULL;
-    IF @@autocommit /*M!100003 AND @@in_transaction = 0 */ THEN
+    IF /*M!100003 @@in_transaction = 0 AND */ @@autocommit THEN
         CALL stile_guard_needs_transaction();
     END IF;
-    SELECT g.token, g.issuer INTO v_highest, v_issuer
+    SELECT IF(g.ends_at <= UTC_TIMESTAMP(6), 0, g.token), g.issuer, g.resource, g.token
+    INTO v_highest, v_issuer, @stile_guard_resource, @stile_guard_token
     FROM stile_guard g WHERE g.resource = p_resource LOCK IN SHARE MODE /*M!100600 SKIP LOCKED */;
-    IF p_token = v_highest AND p_token > 0 AND COALESCE(p_issuer, '') IN ('', v_issuer) THEN
-        SET @stile_guard_resource = p_resource, @stile_guard_token = p_token;
-    ELSE
+    IF (p_token = v_highest AND v_highest <> '0'
+        AND (p_issuer = v_issuer OR COALESCE(p_issuer, '') = '')) IS NOT TRUE THEN
+        SET @stile_guard_token = NULL;
         CALL stile_guard_decide(p_resource, p_token, p_issuer, FALSE);
     END IF;
 END//
 
 -- Passes only if the token is larger than any before: each transaction has a token of its own.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_strict(
-    p_resource VARBINARY(2048), p_token BIGINT, p_issuer VARBINARY(2048)
+    p_resource VARBINARY(2048), p_token DECIMAL(65,30), p_issuer VARBINARY(2048)
 ) SQL SECURITY INVOKER
 BEGIN
     SET @stile_guard_token = NULL;
-    IF @@autocommit /*M!100003 AND @@in_transaction = 0 */ THEN
+    IF /*M!100003 @@in_transaction = 0 AND */ @@autocommit THEN
         CALL stile_guard_needs_transaction();
     END IF;
     CALL stile_guard_decide(p_resource, p_token, p_issuer, TRUE);
@@ -242,7 +266,7 @@ END//
 
 -- A new holder calls it before it reads anything: from then on smaller tokens are refused.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_raise(
-    p_resource VARBINARY(2048), p_token BIGINT, p_issuer VARBINARY(2048)
+    p_resource VARBINARY(2048), p_token DECIMAL(65,30), p_issuer VARBINARY(2048)
 ) SQL SECURITY INVOKER
 BEGIN
     CALL stile_guard_decide(p_resource, p_token, p_issuer, FALSE);
@@ -251,13 +275,15 @@ END//
 -- For administrators, when a resource moves to another lock: sets the highest token and the issuer,
 -- whatever they were. 0 and '': as if none had been seen.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_reset(
-    p_resource VARBINARY(2048), p_token BIGINT, p_issuer VARBINARY(2048)
+    p_resource VARBINARY(2048), p_token DECIMAL(65,30), p_issuer VARBINARY(2048)
 ) SQL SECURITY INVOKER
 BEGIN
     CALL stile_guard_needs_sense(p_resource, p_token, 0, p_issuer);
     CALL stile_guard_add(p_resource);
     UPDATE stile_guard
-    SET token = p_token, issuer = COALESCE(p_issuer, ''), since = UTC_TIMESTAMP(6)
+    SET token = p_token, issuer = COALESCE(p_issuer, ''), since = UTC_TIMESTAMP(6),
+        value = IF(ends_at <= UTC_TIMESTAMP(6), NULL, value),
+        ends_at = IF(ends_at <= UTC_TIMESTAMP(6), NULL, ends_at)
     WHERE resource = p_resource;
 END//
 
@@ -267,7 +293,7 @@ CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_guard_remove(p_resource VARBINAR
 SQL SECURITY INVOKER
 BEGIN
     UPDATE stile_guard SET removed_at = COALESCE(removed_at, UTC_TIMESTAMP(6)), value = NULL
-    WHERE resource = p_resource;
+    WHERE resource = p_resource AND (ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6));
 END//
 
 -- Deletes the rows of resources that were removed this many days ago, and keeps the highest token of
@@ -287,7 +313,7 @@ BEGIN
     SELECT f.version INTO v_version FROM stile_guard_floor f WHERE f.issuer = '' FOR UPDATE;
     INSERT INTO stile_guard_floor (issuer, token, version)
     SELECT g.issuer, g.token, g.version FROM stile_guard g FORCE INDEX (removed)
-    WHERE g.removed_at <= v_until AND (g.issuer <> '' OR g.token = 0) FOR UPDATE
+    WHERE g.removed_at <= v_until AND (g.issuer <> '' OR g.token = 0) AND g.ends_at IS NULL FOR UPDATE
     ON DUPLICATE KEY UPDATE token = GREATEST(stile_guard_floor.token, VALUES(token)),
                             version = GREATEST(stile_guard_floor.version, VALUES(version));
     SELECT MAX(f.version) INTO v_version FROM stile_guard_floor f FOR UPDATE;
@@ -295,7 +321,7 @@ BEGIN
     -- One that was removed since the first statement may be above the floor: it stays.
     DELETE g FROM stile_guard g FORCE INDEX (removed) JOIN stile_guard_floor f ON f.issuer = g.issuer
     WHERE g.removed_at <= v_until AND (g.issuer <> '' OR g.token = 0) AND g.token <= f.token
-      AND g.version <= v_version;
+      AND g.version <= v_version AND g.ends_at IS NULL;
     COMMIT AND NO CHAIN NO RELEASE;
 END//
 
@@ -335,39 +361,52 @@ END//
 -- ---- cells, for the library and the command ----
 
 -- One request about a cell or its guard: 'put', 'remove', 'raise' or 'reset', in a transaction of its
--- own. p_version NULL: any; p_token 0: none; p_wait FALSE: fails if the row is locked (on MariaDB, which
--- has no NOWAIT in procedures, the caller sets innodb_lock_wait_timeout instead). Returns what came of it ('ok', 'stale', 'foreign', 'conflict'), and the version, token
--- and issuer as they are now.
+-- own. 'put 60000' gives the cell an end, after so many milliseconds. p_version NULL: any; p_token 0:
+-- none; p_wait FALSE: fails if the row is locked (on MariaDB, which has no NOWAIT in procedures, the
+-- caller sets innodb_lock_wait_timeout instead). Returns what came of it ('ok', 'stale', 'foreign',
+-- 'conflict'), and the version, token and issuer as they are now.
+--
+-- A put with an end deletes a few rows whose ends are over: more than it adds, so that they do not
+-- pile up. Its version must be larger than that of a cell of this name that was deleted: it is at
+-- least the time. No cell has a million puts in each second, so its versions stay behind the clock.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_cell_write(
-    p_verb VARCHAR(8) CHARACTER SET ascii, p_key VARBINARY(512), p_value MEDIUMBLOB,
+    p_verb VARCHAR(24) CHARACTER SET ascii, p_key VARBINARY(512), p_value MEDIUMBLOB,
     p_version BIGINT UNSIGNED, p_token BIGINT, p_issuer VARBINARY(600), p_strict BOOLEAN,
     p_wait BOOLEAN
 ) SQL SECURITY INVOKER
 BEGIN
     DECLARE v_status VARCHAR(8) CHARACTER SET ascii;
-    DECLARE v_there BOOLEAN;
+    DECLARE v_there, v_ended BOOLEAN;
     DECLARE v_version BIGINT UNSIGNED;
-    DECLARE v_token, v_highest BIGINT;
+    DECLARE v_token, v_highest, v_keep_ms BIGINT;
     DECLARE v_issuer VARBINARY(600);
+    DECLARE v_over VARBINARY(512);
+    DECLARE v_left INT DEFAULT 4;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION
     BEGIN
         ROLLBACK AND NO CHAIN NO RELEASE;
         RESIGNAL;
     END;
+    IF p_verb LIKE 'put %' THEN
+        SET v_keep_ms = SUBSTRING(p_verb, 5), p_verb = 'put';
+    END IF;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     IF NOT p_wait THEN
         SELECT g.token INTO v_token FROM stile_guard g WHERE g.resource = p_key
         FOR UPDATE /*!80001 NOWAIT */;
     END IF;
-    SELECT g.token, g.issuer, g.version, g.value IS NOT NULL
-    INTO v_token, v_issuer, v_version, v_there
+    SELECT g.token, g.issuer, g.version, g.value IS NOT NULL, COALESCE(g.ends_at <= UTC_TIMESTAMP(6), FALSE)
+    INTO v_token, v_issuer, v_version, v_there, v_ended
     FROM stile_guard g WHERE g.resource = p_key FOR UPDATE;
     IF v_version IS NULL THEN
         CALL stile_guard_add(p_key);
-        SELECT g.token, g.issuer, g.version, g.value IS NOT NULL
-        INTO v_token, v_issuer, v_version, v_there
+        SELECT g.token, g.issuer, g.version, g.value IS NOT NULL, FALSE
+        INTO v_token, v_issuer, v_version, v_there, v_ended
         FROM stile_guard g WHERE g.resource = p_key FOR UPDATE;
+    END IF;
+    IF v_ended THEN
+        SET v_token = 0, v_issuer = '', v_there = FALSE;
     END IF;
     SET v_highest = v_token;
     IF v_token = 0 AND p_token > 0 THEN
@@ -387,11 +426,22 @@ BEGIN
         SET v_issuer = IF(p_verb = 'reset' OR p_token > 0 AND p_issuer <> '', p_issuer, v_issuer),
             v_token = IF(p_verb = 'reset', p_token, GREATEST(v_token, p_token));
     END IF;
+    -- MariaDB 10.11 cannot commit after it has skipped a row while innodb_lock_wait_timeout is 0.
+    WHILE v_keep_ms IS NOT NULL AND v_status = 'ok' AND v_left > 0 DO
+        SET v_over = NULL;
+        SELECT g.resource INTO v_over FROM stile_guard g
+        WHERE g.ends_at <= UTC_TIMESTAMP(6) AND g.resource <> p_key
+        ORDER BY g.ends_at LIMIT 1 FOR UPDATE /*M!100600 SKIP LOCKED */ /*!80001 SKIP LOCKED */;
+        DELETE FROM stile_guard WHERE resource = v_over;
+        SET v_left = IF(v_over IS NULL, 0, v_left - 1);
+    END WHILE;
     IF v_status = 'ok' AND p_verb = 'put' THEN
-        SET v_version = v_version + 1, v_there = TRUE;
+        SET v_version = GREATEST(v_version + 1, IF(v_keep_ms IS NULL, 0,
+                TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))), v_there = TRUE;
         UPDATE stile_guard
         SET value = p_value, version = v_version, removed_at = NULL, issuer = v_issuer,
-            since = IF(token = v_token, since, UTC_TIMESTAMP(6)), token = v_token
+            since = IF(token = v_token, since, UTC_TIMESTAMP(6)), token = v_token,
+            ends_at = UTC_TIMESTAMP(6) + INTERVAL v_keep_ms * 1000 MICROSECOND
         WHERE resource = p_key;
     ELSEIF v_status = 'ok' AND (p_verb <> 'remove' OR v_there OR v_token > 0) THEN
         IF p_verb = 'remove' THEN
@@ -401,7 +451,8 @@ BEGIN
             WHERE resource = p_key;
         END IF;
         UPDATE stile_guard
-        SET since = IF(token = v_token, since, UTC_TIMESTAMP(6)), token = v_token, issuer = v_issuer
+        SET since = IF(token = v_token, since, UTC_TIMESTAMP(6)), token = v_token, issuer = v_issuer,
+            value = IF(v_ended, NULL, value), ends_at = IF(v_ended, NULL, ends_at)
         WHERE resource = p_key;
     ELSE
         ROLLBACK AND NO CHAIN NO RELEASE; -- a row that was added, too
@@ -415,7 +466,8 @@ DELIMITER ;
 -- All guards, for administrators.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW stile_guards AS
 SELECT CONVERT(resource USING utf8mb4) AS resource, token,
-       CONVERT(issuer USING utf8mb4) AS issuer, since, removed_at, LENGTH(value) AS cell_size
-FROM stile_guard;
+       CONVERT(issuer USING utf8mb4) AS issuer, since, removed_at, LENGTH(value) AS cell_size, ends_at
+FROM stile_guard
+WHERE ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6);
 
 SET SESSION sql_mode = @stile_sql_mode;

@@ -7,6 +7,7 @@
 
 #include "engines/mysql/my.h"
 #include "engines/mysql/statements.h"
+#include "engines/mysql/tokens.h"
 #include "engines/sql/inspect.h"
 
 enum column {
@@ -14,7 +15,7 @@ enum column {
     COL_KEY,
     COL_USED,    /* the session that has the lock */
     COL_IS_OURS, /* the name's row is about its grant */
-    COL_SIGNED,  /* its grants are counted in the name's row */
+    COL_SIGNED,  /* its grants are described in the name's row: one of the values below */
     COL_USER,
     COL_FROM,
     COL_TOKEN,
@@ -27,6 +28,9 @@ enum column {
     COL_RECORD, /* show only, else NULL */
     COLUMNS,
 };
+
+/* IS_UNDESCRIBED: its row is a moment behind. */
+enum { IS_OTHERS, IS_ABOUT_TO, IS_UNDESCRIBED };
 
 enum waiter_column { WAITER_ID, WAITER_MS, WAITER_INFO, WAITER_USER, WAITER_FROM, WAITER_COLUMNS };
 
@@ -176,7 +180,8 @@ static void fill(struct view *view, MYSQL_ROW row, const unsigned long *lengths,
                  const struct outcome *waiters)
 {
     bool used = row[COL_USED], ours = used && number(row[COL_IS_OURS]);
-    bool held = ours || (used && !number(row[COL_SIGNED]));
+    bool held = ours || (used && number(row[COL_SIGNED]) != IS_ABOUT_TO);
+    view->undescribed = used && !ours && number(row[COL_SIGNED]) == IS_UNDESCRIBED;
     if (!ours && number(row[COL_KEPT_MS]) > 0)
         add_ghost(view, row);
     if (held) {
@@ -230,7 +235,7 @@ static void fill_from_table(struct view *view, MYSQL_RES *rows, MYSQL_ROW row, s
                             bool row_mode)
 {
     MYSQL_ROW_OFFSET next = mysql_row_tell(rows);
-    while (row && mysql_fetch_lengths(rows)[ROW_NAME] == len &&
+    while (row && row[ROW_NAME] && mysql_fetch_lengths(rows)[ROW_NAME] == len &&
            memcmp(row[ROW_NAME], view->name, len) == 0) {
         add_row(view, row, row_mode);
         view->info.token = strtoull(text_of(row[ROW_COUNTER]), NULL, 10);
@@ -249,7 +254,7 @@ static enum stile_status next_of_table(struct view *view, bool *made, const stru
     if (!row)
         return STILE_OK;
     size_t len = mysql_fetch_lengths(rows)[ROW_NAME];
-    if (len > STILE_NAME_MAX)
+    if (len > STILE_NAME_MAX || !row[ROW_NAME])
         return error_set(err, STILE_CORRUPT, 0, "a row of stile_claim was not written by stile");
     size_t room = (size_t)mysql_num_rows(rows);
     if (a->n == 2)
@@ -300,7 +305,7 @@ static enum stile_status next_view(struct view *view, bool *made, const struct a
     size_t room = (size_t)mysql_num_rows(answer_last(a)->rows) + 3;
     if (sql_view_alloc(view, room, TEXT_MAX, err))
         return STILE_NOMEM;
-    if (lengths[COL_NAME] > STILE_NAME_MAX || !row[COL_KEY])
+    if (lengths[COL_NAME] > STILE_NAME_MAX || !row[COL_NAME] || !row[COL_KEY])
         return error_set(err, STILE_CORRUPT, 0, "a row of stile_lock was not written by stile");
     memcpy(view->name, row[COL_NAME], lengths[COL_NAME]);
     read_record(view, rows_of(a)->rows, row, COL_RECORD);
@@ -347,6 +352,7 @@ enum stile_status maria_ask_show(const struct query *query, answer_fn *fn, void 
     enum stile_status status = sql_pool_shared(&shared, &my->pool, err);
     if (status)
         return status;
+    maria_describe_now(my);
     return maria_send(shared, statement_for_show(my, query->name, query->name_len), fn, data, err);
 }
 
@@ -411,7 +417,10 @@ enum stile_status maria_ask_list(const struct query *query, answer_fn *fn, void 
                          "URL`");
     maria_name_hex(prefix, query->name, query->name_len);
     enum stile_status status = sql_pool_shared(&shared, &my->pool, err);
-    return status ? status : maria_send(shared, statement_for_list(my, prefix), fn, data, err);
+    if (status)
+        return status;
+    maria_describe_now(my);
+    return maria_send(shared, statement_for_list(my, prefix), fn, data, err);
 }
 
 /* The server has sorted them by their bytes. */
@@ -515,14 +524,14 @@ static void end_hold(struct breaking *b)
     struct session *shared;
     struct stile_error err;
     char stored[STORED_HEX_MAX];
-    char *(*words)(const char *, uint64_t) =
+    char *(*words)(const struct my *, const char *, uint64_t) =
         my->options.mode == MODE_ROW ? maria_sql_row_break_hold : maria_sql_break_hold;
     maria_name_hex(stored, query->name, query->name_len);
     if (my->bare) {
         end_holders(b);
         sql_break_wait(b);
     } else if (sql_pool_shared(&shared, &my->pool, &err) ||
-               maria_send(shared, words(stored, query->token), on_hold_ended, b, &err)) {
+               maria_send(shared, words(my, stored, query->token), on_hold_ended, b, &err)) {
         sql_break_end(b, &err);
     }
 }
@@ -549,6 +558,12 @@ static void on_seen(void *data, const struct answer *a)
     struct stile_error err = {0};
     struct view view = {0};
     maria_read_show(&view, a, b->query, &err);
+    if (!err.status && sql_inspect_again(b->query, &view)) {
+        sql_view_free(&view);
+        if (maria_ask_show(b->query, on_seen, b, &err))
+            sql_break_end(b, &err);
+        return;
+    }
     bool held = view.info.holders > 0;
     bool meant = held && find_targets(b, &view);
     sql_view_free(&view);

@@ -368,8 +368,24 @@ static enum stile_status send_next(struct job_request *request, struct stile_err
 
 /* ---- answers ---- */
 
-enum { ID, TOKEN, TRIES, KEY, PAYLOAD, LAST_ERROR, AGE, DUE, QUEUE, STATE, SIZE, HOST, PID };
-enum { CLAIMED_STATE = AGE + 1 };
+enum {
+    ID,
+    TOKEN,
+    TRIES,
+    KEY,
+    PAYLOAD,
+    LAST_ERROR,
+    AGE,
+    DUE,
+    QUEUE,
+    STATE,
+    SIZE,
+    HOST,
+    PID,
+    COLUMNS_LISTED
+};
+enum { CLAIMED_STATE = AGE + 1, COLUMNS_CLAIMED };
+#define COLUMNS_COUNTED 6
 
 static int64_t number(MYSQL_ROW row, unsigned column)
 {
@@ -390,7 +406,8 @@ static const char *name_of(char out[STILE_NAME_MAX + 1], MYSQL_ROW row,
 
 static enum stile_job_state state_named(const char *name)
 {
-    return *name == 'r' ? STILE_JOB_READY : *name == 'd' ? STILE_JOB_DEAD : STILE_JOB_CLAIMED;
+    char first = name ? *name : '\0';
+    return first == 'r' ? STILE_JOB_READY : first == 'd' ? STILE_JOB_DEAD : STILE_JOB_CLAIMED;
 }
 
 static void report(struct job_request *request, MYSQL_ROW row, const unsigned long *lengths)
@@ -436,15 +453,28 @@ static void take_row(struct job_request *request, MYSQL_ROW row, const unsigned 
     else if (request->verb == JOB_LIST || request->verb == JOB_SHOW)
         report(request, row, lengths);
     else if (request->verb != JOB_CLAIM)
-        request->engine->events->job_mark(request, strtoull(row[0], NULL, 10));
+        request->engine->events->job_mark(request, (uint64_t)number(row, 0));
     else if (state_named(row[CLAIMED_STATE]) == STILE_JOB_CLAIMED)
         report(request, row, lengths);
+}
+
+static unsigned columns_of(const struct job_request *request)
+{
+    switch (request->verb) {
+    case JOB_COUNT:
+        return COLUMNS_COUNTED;
+    case JOB_LIST:
+    case JOB_SHOW:
+        return COLUMNS_LISTED;
+    default:
+        return request->verb == JOB_CLAIM ? COLUMNS_CLAIMED : 1;
+    }
 }
 
 static void take_rows(struct job_request *request, const struct outcome *outcome)
 {
     MYSQL_ROW row;
-    while (outcome->rows && (row = mysql_fetch_row(outcome->rows)))
+    while ((row = maria_next_row(outcome->rows, columns_of(request))))
         take_row(request, row, mysql_fetch_lengths(outcome->rows));
 }
 
@@ -453,8 +483,8 @@ static enum step take_acks(struct job_request *request, const struct outcome *la
     struct progress *progress = progress_of(request);
     if (!last->rows && last->affected > 0)
         request->engine->events->job_mark(request, request->marks[progress->from].token);
-    for (MYSQL_ROW row; last->rows && (row = mysql_fetch_row(last->rows));)
-        request->engine->events->job_mark(request, strtoull(row[0], NULL, 10));
+    for (MYSQL_ROW row; (row = maria_next_row(last->rows, 1));)
+        request->engine->events->job_mark(request, row[0] ? strtoull(row[0], NULL, 10) : 0);
     progress->from = progress->to;
     if (progress->from < request->n)
         return ACKING;
@@ -467,8 +497,8 @@ static enum step take_added(struct job_request *request, const struct outcome *l
     unsigned at = progress->from;
     if (!last->rows)
         request->ids[at] = last->insert_id;
-    for (MYSQL_ROW row; last->rows && at < progress->to && (row = mysql_fetch_row(last->rows));)
-        request->ids[at++] = strtoull(row[0], NULL, 10);
+    for (MYSQL_ROW row; at < progress->to && (row = maria_next_row(last->rows, 1));)
+        request->ids[at++] = row[0] ? strtoull(row[0], NULL, 10) : 0;
     progress->from = progress->to;
     return progress->from < request->n_entries ? RUNNING : OVER;
 }

@@ -15,16 +15,26 @@
 
 /* The schema that this code was written for, and the oldest that it works with: clients of two
  * releases share a database while an upgrade is under way. */
-#define SCHEMA_VERSION     4
+#define SCHEMA_VERSION     5
 #define SCHEMA_OLDEST      2
 #define SCHEMA_RENUMBERS   3 /* a dead job that is retried gets a new number */
 #define SCHEMA_LONG_ERRORS 4 /* of jobs: 4 KiB of UTF-8, not 1 KiB of ASCII */
+#define SCHEMA_EPOCHS      5 /* tokens of mode=getlock wait for no disk */
 
 /* The state of a claim. */
 struct my_claim {
     struct sql_claim base;
-    bool skip_row;    /* release the lock without writing its row */
-    bool contended;   /* it had to wait the last time */
+    bool skip_row;  /* release the lock without writing its row */
+    bool contended; /* it had to wait the last time */
+    enum { ASK_NOTHING, ASK_BEFORE, ASK_IN_ONE, ASK_BEHIND } asked_epoch; /* with the draw */
+    bool asked_hold;                  /* behind it, and behind that */
+    bool began;                       /* and it may have begun an epoch */
+    bool described;                   /* its row is written, or about to be */
+    bool describing;                  /* its row is being written */
+    bool changed;                     /* the tables were changed meanwhile: try once more */
+    unsigned draws;                   /* beyond the first one */
+    uint64_t granted_ns, describe_ns; /* when its row is due */
+    uint64_t waited_ns;               /* inside the server, the last time */
     bool in_queue;    /* mode=row: its session has the queue's lock, or waits for it */
     unsigned retries; /* mode=row: how often the server rolled it back */
     char key[KEY_HEX_MAX];
@@ -40,10 +50,13 @@ struct my {
     struct timer wakeup_check; /* while it sleeps: a wake-up may have been missed */
     struct session *writer;    /* cells: waits for rows that others have locked; NULL: none */
     struct options options;
-    bool bare;           /* there is no schema: no tokens, no holds */
-    int version;         /* of the schema */
+    bool bare;   /* there is no schema: no tokens, no holds */
+    int version; /* of the schema */
+    bool epochs; /* mode=getlock: tokens have epochs, else rows count them */
+    struct timer describe;
     bool remembers;      /* it has a table of last holders */
     bool guards;         /* it has the tables of guards and cells */
+    bool ends;           /* and they can have an end */
     unsigned records;    /* counts them: now and then old ones are deleted */
     bool mariadb;        /* else it is MySQL */
     int64_t started_ns;  /* when the server was started, on our clock */

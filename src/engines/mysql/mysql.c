@@ -1,9 +1,10 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mysql: GET_LOCK of a MySQL or MariaDB server, which ends with a session, and a row that counts.
+/* mysql: GET_LOCK of a MySQL or MariaDB server, which ends with a session, and a number that it
+ * draws.
  *
  * A free lock is granted on one session that all locks of a client share, in one round trip:
- * GET_LOCK(name, 0), and the row of the name, whose counter becomes the token with the commit. A
+ * GET_LOCK(name, 0), and UUID_SHORT(), which becomes the token, above an epoch that is on disk. A
  * claim that has to wait does so inside the server, in GET_LOCK() on a session of its own, which
  * then holds the lock. So no held lock depends on a session with a waiting statement (a server
  * notices late that such a session's process has died), and the server's own queue is the order.
@@ -18,17 +19,20 @@
  *     session.c, ../sql/session.c      one connection and its lease
  *     ../sql/pool.c                    all of them together
  *     claims.c, ../sql/claim.c         the life of a claim
+ *     tokens.c, describe.c             its token; the row that describes its grant
  *     rows.c                           mode=row: SELECT ... FOR UPDATE instead of GET_LOCK
  *     table.c, shedlock.c, ../sql/lease.c    mode=table: rows with an owner and an end instead
  *     inspect.c, ../sql/inspect.c      show, watch, list, break
  *     jobs.c                           the queue of jobs, in every mode
  *     cells.c, guard.sql               cells, and guards for anyone's transactions
+ *     once.sql                         work that is done once, in anyone's transactions
  *     statements.c, schema.sql         what is sent to the server, and what it needs for that
  */
 #include <string.h>
 
 #include "base/url.h"
 #include "engines/mysql/my.h"
+#include "engines/mysql/tokens.h"
 #include "engines/sql/inspect.h"
 
 /* ---- identity ---- */
@@ -55,6 +59,8 @@ static enum stile_status introduce(struct my *my, struct stile_error *err)
 
 /* ---- opening and closing ---- */
 
+#define TIMERS 2
+
 static void dispose(struct my *my)
 {
     sql_opening_cancel(&my->opening);
@@ -63,7 +69,8 @@ static void dispose(struct my *my)
     sql_session_free(my->writer);
     my->writer = NULL;
     loop_disarm(my->engine.loop, &my->wakeup_check);
-    loop_unreserve(my->engine.loop, 1);
+    loop_disarm(my->engine.loop, &my->describe);
+    loop_unreserve(my->engine.loop, TIMERS);
     sql_pool_end(&my->pool);
     leased_renewals_free(&my->leases.claims);
     maria_options_free(&my->options);
@@ -101,8 +108,13 @@ static void promise(struct my *my)
         engine->caps.fifo = my->mariadb; /* MySQL prefers transactions that block others */
         engine->caps.most_locks = my->options.sessions - 1;
     }
+    if (my->options.mode == MODE_GETLOCK && !my->bare && !my->epochs)
+        engine->caps.token_is =
+            "a counter in the name's row, committed with the grant: run `stile setup "
+            "URL` for tokens that do not wait for the disk";
     engine->caps.history = my->remembers;
     engine->caps.cells = my->guards;
+    engine->caps.keeps = my->ends;
     if (my->bare)
         sql_opening_set_bare(
             engine, "none: this database has no tables stile_*; run `stile setup URL`",
@@ -121,6 +133,7 @@ static const struct sql_database database = {
     .wait = maria_claim_wait,
     .give_back = maria_claim_give_back,
     .clear = maria_claim_give_back,
+    .note = maria_note,
     DATABASE,
 };
 
@@ -143,14 +156,15 @@ static void configure(struct my *my)
 static enum stile_status prepare(struct my *my, const struct url *url, struct stile_error *err)
 {
     struct loop *loop = my->engine.loop;
-    if (loop_reserve(loop, 1))
+    if (loop_reserve(loop, TIMERS))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     enum stile_status status = sql_pool_init(&my->pool, &my->engine, err);
     if (status) {
-        loop_unreserve(loop, 1);
+        loop_unreserve(loop, TIMERS);
         return status;
     }
     maria_wakeup_init(my);
+    maria_describe_init(my);
     my->leases.engine = &my->engine;
     status = introduce(my, err);
     if (!status)
@@ -232,6 +246,9 @@ const struct engine_class maria_table_class = {
              .fifo = true,
              .token = true,
              .cells = true,
+             .clock = true,
+             .keeps = true,
+             .paces = true,
              .hold_at_least = true,
              .lock_delay = true,
              .detached = true,
@@ -253,6 +270,9 @@ const struct engine_class maria_shedlock_class = {
              .lease = STILE_LEASE_CLAIM,
              .token = true,
              .cells = true,
+             .clock = true,
+             .keeps = true,
+             .paces = true,
              .hold_at_least = true,
              .detached = true,
              .token_is = "a counter of ours, committed with the grant; ShedLock's own claims have "
@@ -280,6 +300,9 @@ const struct engine_class maria_row_class = {
              .fifo = true,
              .token = true,
              .cells = true,
+             .clock = true,
+             .keeps = true,
+             .paces = true,
              .hold_at_least = true,
              .lock_delay = true,
              .most_locks = SESSIONS_DEFAULT - 1,
@@ -304,9 +327,12 @@ const struct engine_class maria_class = {
              .fifo = true,
              .token = true,
              .cells = true,
+             .clock = true,
+             .keeps = true,
+             .paces = true,
              .hold_at_least = true,
              .lock_delay = true,
-             .token_is = "a counter in the name's row, committed with the grant",
+             .token_is = "an epoch that is on disk, and a counter of the server",
              .survives = "a holder's crash: free at once; a server's crash: nothing is held "
                          "afterwards, and tokens go on growing",
              .condition = CONDITION,

@@ -157,8 +157,9 @@ char *maria_sql_row_list(const struct my *my, const char *prefix)
         len, prefix, len, prefix, maria_sql_waited_ms(my));
 }
 
-char *maria_sql_row_break_hold(const char *stored, uint64_t token)
+char *maria_sql_row_break_hold(const struct my *my, const char *stored, uint64_t token)
 {
+    (void)my;
     return maria_sql_written(
         "UPDATE stile_row_count SET hold_until=NULL,delay_ms=NULL WHERE name=X'%s' "
         "AND %" PRIu64 " IN (0,token) AND (hold_until IS NOT NULL OR delay_ms IS NOT "

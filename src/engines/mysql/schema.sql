@@ -8,8 +8,10 @@ CREATE TABLE IF NOT EXISTS stile_version (
     version INT UNSIGNED NOT NULL PRIMARY KEY
 ) ENGINE=InnoDB COMMENT='locks with fencing tokens: stile setup';
 
--- One row per name: its counter, and its present or last holder. Whether it is held right now is
--- known to IS_USED_LOCK(lock_name), and to the view stile_locks. Times are UTC.
+-- One row per name that was held for a while: its holder, or the last one that was. Whether it is held
+-- right now is known to IS_USED_LOCK(lock_name), and to the view stile_locks. Times are UTC. In a database
+-- whose tokens wait for the disk (stile_make_tokens()), the row counts them. Elsewhere `token` is called
+-- last_token, so that no client from before can count there.
 CREATE TABLE IF NOT EXISTS stile_lock (
     name VARBINARY(512) NOT NULL PRIMARY KEY,
     lock_name VARBINARY(192) NOT NULL,
@@ -31,6 +33,27 @@ CREATE TABLE IF NOT EXISTS stile_floor (
     token BIGINT UNSIGNED NOT NULL
 ) ENGINE=InnoDB;
 INSERT IGNORE INTO stile_floor VALUES (1, 0);
+
+-- ---- tokens of GET_LOCK (docs/guarantees.md) ----
+
+-- A token is base + UUID_SHORT() - first: the server counts in memory, from its own start. `base` and
+-- `bound` are on disk: no token above `bound` is reported. `holds`: 0 as long as no lock of this database
+-- was ever kept back (hold_until, delay_ms); 1: all clients are about to look for that; 2: they do.
+CREATE TABLE IF NOT EXISTS stile_epoch (
+    one TINYINT NOT NULL PRIMARY KEY,
+    base BIGINT UNSIGNED NOT NULL,
+    bound BIGINT UNSIGNED NOT NULL,
+    holds TINYINT NOT NULL
+) ENGINE=InnoDB;
+
+-- Which server began which epoch in its present life: a server that starts has no rows here. Rows are only
+-- added, one per epoch. A replica that was restarted lacks rows of its primary, and could not follow a change of
+-- them.
+CREATE TABLE IF NOT EXISTS stile_life (
+    base BIGINT UNSIGNED NOT NULL,
+    server BIGINT UNSIGNED NOT NULL,
+    first BIGINT UNSIGNED NOT NULL
+) ENGINE=MEMORY;
 
 -- ---- mode=table: leases in rows, on the database's clock ----
 
@@ -121,6 +144,9 @@ CREATE TABLE IF NOT EXISTS stile_last_holder (
 
 -- MySQL cannot replace a procedure, and dropping it revokes the privileges on it: grant EXECUTE on
 -- the database there. `stile setup` leaves these lines out on MariaDB.
+DROP PROCEDURE IF EXISTS stile_begin_epoch;
+DROP PROCEDURE IF EXISTS stile_use_holds;
+DROP PROCEDURE IF EXISTS stile_make_tokens;
 DROP PROCEDURE IF EXISTS stile_table_settle;
 DROP PROCEDURE IF EXISTS stile_table_grant;
 DROP PROCEDURE IF EXISTS stile_table_ring;
@@ -135,6 +161,69 @@ DROP PROCEDURE IF EXISTS stile_job_add;
 DROP PROCEDURE IF EXISTS stile_job_retry;
 
 DELIMITER //
+
+-- Makes tokens available: more of this epoch if the server is in the life that began it, else the next
+-- epoch. Clients draw for 100 ms after they have read an epoch. So the next one is readable 250 ms after the
+-- one before it was last readable. A procedure that is killed leaves the lock: its caller releases that.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_begin_epoch() SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_lock VARCHAR(64) CHARACTER SET ascii DEFAULT CONCAT('stile epoch ', MD5(DATABASE()));
+    DECLARE v_base, v_bound, v_first, v_drawn BIGINT UNSIGNED;
+    -- A replica that repeats a statement has another number: what is written is this one.
+    DECLARE v_server BIGINT UNSIGNED DEFAULT @@GLOBAL.server_id;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION
+    BEGIN
+        ROLLBACK AND NO CHAIN NO RELEASE;
+        DO RELEASE_LOCK(v_lock);
+        RESIGNAL;
+    END;
+    IF NOT GET_LOCK(v_lock, 10) <=> 1 THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'another session has been beginning an epoch for 10 s';
+    END IF;
+    IF @@GLOBAL.read_only THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no epoch begins on a read-only server', MYSQL_ERRNO = 1290;
+    END IF;
+    START TRANSACTION;
+    SELECT e.base, e.bound INTO v_base, v_bound FROM stile_epoch e WHERE e.one = 1 FOR UPDATE;
+    IF v_base IS NULL THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'stile_epoch has no row: run `stile setup URL`';
+    END IF;
+    SELECT MAX(l.first) INTO v_first FROM stile_life l
+    WHERE l.base = v_base AND l.server = v_server;
+    SET v_drawn = UUID_SHORT();
+    -- In another life, or another server, these numbers begin elsewhere: the second of the start is in front of
+    -- the lower 24 bits. After 16 million draws it looks like another life, which costs an epoch and no more.
+    IF v_first <= v_drawn AND v_drawn >> 24 = v_first >> 24 THEN
+        IF v_drawn - v_first + 4096 > v_bound - v_base THEN
+            UPDATE stile_epoch SET bound = v_base + (v_drawn - v_first) + 1048576 WHERE one = 1;
+        END IF;
+        COMMIT AND NO CHAIN NO RELEASE;
+    ELSE
+        SET v_base = GREATEST(v_bound + 1, (UNIX_TIMESTAMP() - 1577836800) * 1048576);
+        IF v_base > 9223372036853727232 THEN
+            SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'there are no tokens left below 2^63';
+        END IF;
+        UPDATE stile_epoch SET base = v_base, bound = v_base + 1048575 WHERE one = 1;
+        COMMIT AND NO CHAIN NO RELEASE;
+        IF SLEEP(0.25) <> 0 THEN
+            SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'the wait for the next epoch was ended', MYSQL_ERRNO = 1317;
+        END IF;
+        SET v_first = UUID_SHORT();
+        INSERT INTO stile_life (base, server, first) VALUES (v_base, v_server, v_first);
+    END IF;
+    DO RELEASE_LOCK(v_lock);
+END//
+
+-- Before the first lock of this database is kept back: from then on every grant looks for that. As above,
+-- clients know a smaller number for 100 ms after it was last readable.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_use_holds() SQL SECURITY INVOKER
+BEGIN
+    UPDATE stile_epoch SET holds = 1 WHERE one = 1 AND holds = 0;
+    IF SLEEP(0.25) <> 0 THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'the wait for other clients was ended', MYSQL_ERRNO = 1317;
+    END IF;
+    UPDATE stile_epoch SET holds = 2 WHERE one = 1;
+END//
 
 -- Deletes expired claims; one whose hold lasts on stays as a ghost.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_table_settle(p_name VARBINARY(512)) SQL SECURITY INVOKER
@@ -443,7 +532,9 @@ BEGIN
              AND COALESCE(hold_until <= UTC_TIMESTAMP(6), TRUE));
     SELECT GREATEST(v_highest, COALESCE(MAX(n.token), 0)) INTO v_highest FROM stile_counter n
     FOR UPDATE;
-    SELECT GREATEST(v_highest, COALESCE(MAX(l.token), 0)) INTO v_highest FROM stile_lock l FOR UPDATE;
+    IF NOT EXISTS (SELECT * FROM stile_version WHERE version = 5) THEN
+        SELECT GREATEST(v_highest, COALESCE(MAX(l.token), 0)) INTO v_highest FROM stile_lock l FOR UPDATE;
+    END IF;
     SELECT GREATEST(v_highest, COALESCE(MAX(r.token), 0)) INTO v_highest FROM stile_row_count r
     FOR UPDATE;
     UPDATE stile_floor SET token = v_highest WHERE one = 1;
@@ -544,18 +635,64 @@ END//
 
 DELIMITER ;
 
--- All holders, for administrators. A lock without expires_at ends with its session.
-CREATE OR REPLACE SQL SECURITY INVOKER VIEW stile_locks AS
-SELECT CONVERT(name USING utf8mb4) AS name, owner, host, pid, since,
-       IF(IS_USED_LOCK(lock_name) <=> backend, NULL, hold_until) AS expires_at,
-       token, IS_USED_LOCK(lock_name) AS backend, command
-FROM stile_lock
-WHERE IS_USED_LOCK(lock_name) <=> COALESCE(backend, 0) OR hold_until > UTC_TIMESTAMP(6)
-UNION ALL
-SELECT CONVERT(name USING utf8mb4), owner, host, pid, since, expires_at, token, NULL, command
-FROM stile_claim WHERE held AND expires_at > UTC_TIMESTAMP(6)
-UNION ALL
-SELECT CONVERT(name USING utf8mb4), owner, host, pid, since, NULL, token, backend, command
-FROM stile_row_claim WHERE held AND IS_USED_LOCK(CONCAT('stile row ', backend)) <=> backend;
+DELIMITER //
 
-INSERT IGNORE INTO stile_version VALUES (1), (2), (3), (4);
+-- Lets tokens of GET_LOCK be drawn without waiting for the disk, where the server keeps tables in memory. The
+-- first epoch is above all that rows have counted. The view shows all holders, for administrators; a lock
+-- without expires_at ends with its session.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_make_tokens() SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_usable BOOLEAN DEFAULT FALSE;
+    SELECT COUNT(*) INTO v_usable FROM information_schema.TABLES
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'stile_life' AND ENGINE = 'MEMORY';
+    IF v_usable THEN
+        BEGIN -- Group Replication does not let it be written
+            DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET v_usable = FALSE;
+            INSERT INTO stile_life (base, server, first) VALUES (18446744073709551615, 0, 0);
+        END;
+    END IF;
+    IF v_usable THEN
+        IF EXISTS (SELECT * FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE()
+                   AND TABLE_NAME = 'stile_lock' AND COLUMN_NAME = 'token') THEN
+            ALTER TABLE stile_lock CHANGE token last_token BIGINT UNSIGNED NOT NULL;
+        END IF;
+        INSERT IGNORE INTO stile_epoch (one, base, bound, holds)
+        SELECT 1, 0, GREATEST((SELECT COALESCE(MAX(f.token), 0) FROM stile_floor f),
+                              (SELECT COALESCE(MAX(l.last_token), 0) FROM stile_lock l)),
+               IF(EXISTS (SELECT * FROM stile_lock l WHERE l.delay_ms IS NOT NULL
+                          OR l.hold_until > UTC_TIMESTAMP(6)), 2, 0);
+        CREATE OR REPLACE SQL SECURITY INVOKER VIEW stile_locks AS
+        SELECT CONVERT(name USING utf8mb4) AS name, owner, host, pid, since,
+               IF(IS_USED_LOCK(lock_name) <=> backend, NULL, hold_until) AS expires_at,
+               last_token AS token, IS_USED_LOCK(lock_name) AS backend, command
+        FROM stile_lock
+        WHERE IS_USED_LOCK(lock_name) <=> COALESCE(backend, 0)
+              AND IS_USED_LOCK(CONCAT('stile grant ', last_token, ' ', backend)) <=> backend
+              OR hold_until > UTC_TIMESTAMP(6)
+        UNION ALL
+        SELECT CONVERT(name USING utf8mb4), owner, host, pid, since, expires_at, token, NULL, command
+        FROM stile_claim WHERE held AND expires_at > UTC_TIMESTAMP(6)
+        UNION ALL
+        SELECT CONVERT(name USING utf8mb4), owner, host, pid, since, NULL, token, backend, command
+        FROM stile_row_claim WHERE held AND IS_USED_LOCK(CONCAT('stile row ', backend)) <=> backend;
+        INSERT IGNORE INTO stile_version VALUES (1), (2), (3), (4), (5);
+    ELSE
+        CREATE OR REPLACE SQL SECURITY INVOKER VIEW stile_locks AS
+        SELECT CONVERT(name USING utf8mb4) AS name, owner, host, pid, since,
+               IF(IS_USED_LOCK(lock_name) <=> backend, NULL, hold_until) AS expires_at,
+               token, IS_USED_LOCK(lock_name) AS backend, command
+        FROM stile_lock
+        WHERE IS_USED_LOCK(lock_name) <=> COALESCE(backend, 0) OR hold_until > UTC_TIMESTAMP(6)
+        UNION ALL
+        SELECT CONVERT(name USING utf8mb4), owner, host, pid, since, expires_at, token, NULL, command
+        FROM stile_claim WHERE held AND expires_at > UTC_TIMESTAMP(6)
+        UNION ALL
+        SELECT CONVERT(name USING utf8mb4), owner, host, pid, since, NULL, token, backend, command
+        FROM stile_row_claim WHERE held AND IS_USED_LOCK(CONCAT('stile row ', backend)) <=> backend;
+        INSERT IGNORE INTO stile_version VALUES (1), (2), (3), (4);
+    END IF;
+END//
+
+DELIMITER ;
+
+CALL stile_make_tokens();

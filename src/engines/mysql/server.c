@@ -10,7 +10,7 @@
 #include "engines/mysql/my.h"
 #include "engines/mysql/statements.h"
 
-extern const char maria_schema[]; /* made from schema.sql and guard.sql */
+extern const char maria_schema[]; /* made from schema.sql, guard.sql and once.sql */
 extern const char maria_guard[];  /* made from guard.sql */
 
 /* ---- sessions ---- */
@@ -71,6 +71,7 @@ static void on_version(void *data, const struct answer *a)
     const char *text = a->err ? NULL : maria_outcome_text(answer_last(a), 0);
     const char *records = a->err ? NULL : maria_outcome_text(answer_last(a), 1);
     my->version = text ? atoi(text) : 0;
+    my->epochs = my->version >= SCHEMA_EPOCHS;
     my->remembers = records && strcmp(records, "0") != 0;
     bool refused = !a->err && !my->engine.examining && check_version(my->version, &err);
     sql_opening_answered(&my->opening, refused ? &err : a->err);
@@ -161,8 +162,8 @@ const struct opening_step maria_opening_steps[] = {
 /* ---- setup ---- */
 
 /* What it creates: tables with the views, and procedures. */
-#define SCHEMA_TABLES     14
-#define SCHEMA_PROCEDURES 27
+#define SCHEMA_TABLES     17
+#define SCHEMA_PROCEDURES 36
 
 static enum stile_status complain(MYSQL *conn, const struct options *options,
                                   struct stile_error *err)
@@ -311,26 +312,39 @@ static char *first_column(MYSQL *conn, const char *sql)
     return text;
 }
 
-static bool has_records(MYSQL *conn)
+/* A release added them to those before. */
+static const char *const added[] = {"TABLE stile_last_holder", "TABLE stile_epoch",
+                                    "TABLE stile_life", "PROCEDURE stile_begin_epoch",
+                                    "PROCEDURE stile_use_holds"};
+
+static bool is_there(MYSQL *conn, const char *what)
 {
-    char *count = first_column(conn, "SELECT COUNT(*) FROM information_schema.TABLES WHERE "
-                                     "TABLE_SCHEMA=DATABASE() AND TABLE_NAME='stile_last_holder'");
+    char sql[320];
+    snprintf(sql, sizeof sql,
+             "SELECT (SELECT COUNT(*) FROM information_schema.TABLES WHERE "
+             "TABLE_SCHEMA=DATABASE() AND TABLE_NAME='%s')+(SELECT COUNT(*) FROM "
+             "information_schema.ROUTINES WHERE ROUTINE_SCHEMA=DATABASE() AND ROUTINE_NAME='%s')",
+             strchr(what, ' ') + 1, strchr(what, ' ') + 1);
+    char *count = first_column(conn, sql);
     bool has = count && strcmp(count, "0") != 0;
     free(count);
     return has;
 }
 
-/* Grants the new table to the users that were granted stile_lock by its name, so that
- * they work after setup as before. A grantee is quoted, but not escaped; one with a quote of its
- * own is left out. What this user may not grant, the doctor reports. */
-static void grant_records(MYSQL *conn)
+/* Grants it to the users that were granted stile_lock by its name, so that they work after setup as
+ * before. A grantee is quoted, but not escaped; one with a quote of its own is left out. What this
+ * user may not grant, the doctor reports. */
+static void grant_added(MYSQL *conn, const char *what)
 {
-    if (mysql_query(conn,
-                    "SELECT CONCAT('GRANT ',PRIVILEGE_TYPE,' ON stile_last_holder TO ',GRANTEE) "
-                    "FROM information_schema.TABLE_PRIVILEGES WHERE TABLE_SCHEMA=DATABASE() AND "
-                    "TABLE_NAME='stile_lock' AND PRIVILEGE_TYPE IN ('SELECT','INSERT','UPDATE',"
-                    "'DELETE') AND GRANTEE NOT LIKE '%\\\\%' AND "
-                    "LENGTH(GRANTEE)-LENGTH(REPLACE(GRANTEE,'''',''))=4"))
+    char sql[640];
+    snprintf(sql, sizeof sql,
+             "SELECT DISTINCT CONCAT('GRANT ',%s,' ON %s TO ',GRANTEE) "
+             "FROM information_schema.TABLE_PRIVILEGES WHERE TABLE_SCHEMA=DATABASE() AND "
+             "TABLE_NAME='stile_lock' AND PRIVILEGE_TYPE IN ('SELECT','INSERT','UPDATE',"
+             "'DELETE') AND GRANTEE NOT LIKE '%%\\\\%%' AND "
+             "LENGTH(GRANTEE)-LENGTH(REPLACE(GRANTEE,'''',''))=4",
+             *what == 'T' ? "PRIVILEGE_TYPE" : "'EXECUTE'", what);
+    if (mysql_query(conn, sql))
         return;
     MYSQL_RES *rows = mysql_store_result(conn);
     MYSQL_ROW row;
@@ -362,13 +376,19 @@ static enum stile_status is_complete(bool *complete, MYSQL *conn, const struct o
     if (mysql_query(conn, "SELECT (SELECT COUNT(*) FROM information_schema.TABLES WHERE "
                           "TABLE_SCHEMA=DATABASE() AND TABLE_NAME LIKE 'stile\\_%'),"
                           "(SELECT COUNT(*) FROM information_schema.ROUTINES WHERE "
-                          "ROUTINE_SCHEMA=DATABASE() AND ROUTINE_NAME LIKE 'stile\\_%')"))
+                          "ROUTINE_SCHEMA=DATABASE() AND ROUTINE_NAME LIKE 'stile\\_%'),"
+                          "(SELECT COUNT(*) FROM information_schema.COLUMNS WHERE "
+                          "TABLE_SCHEMA=DATABASE() AND TABLE_NAME='stile_guard' AND "
+                          "COLUMN_NAME='ends_at')"))
         return complain(conn, options, err);
     MYSQL_RES *rows = mysql_store_result(conn);
     MYSQL_ROW row = rows ? mysql_fetch_row(rows) : NULL;
-    *complete = row && row[0] && row[1] && atoi(row[0]) >= SCHEMA_TABLES &&
-                atoi(row[1]) >= SCHEMA_PROCEDURES;
+    *complete = row && row[0] && row[1] && row[2] && atoi(row[0]) >= SCHEMA_TABLES &&
+                atoi(row[1]) >= SCHEMA_PROCEDURES && atoi(row[2]) == 1;
     mysql_free_result(rows);
+    char *epoch = *complete ? first_column(conn, "SELECT one FROM stile_epoch") : NULL;
+    *complete = epoch;
+    free(epoch);
     return STILE_OK;
 }
 
@@ -397,12 +417,16 @@ static enum stile_status make_schema(MYSQL *conn, const struct options *o, struc
         status = is_complete(&complete, conn, o, err);
     if (status || complete)
         return status;
-    bool had_records = has_records(conn);
+    bool had[N(added)];
+    for (size_t i = 0; i < N(added); i++)
+        had[i] = is_there(conn, added[i]);
     status = upgrade(conn, version, o, err);
     if (!status)
         status = run(conn, maria_schema, o, err);
-    if (!status && !had_records)
-        grant_records(conn);
+    for (size_t i = 0; !status && i < N(added); i++) {
+        if (!had[i])
+            grant_added(conn, added[i]);
+    }
     return status;
 }
 

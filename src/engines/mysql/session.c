@@ -216,6 +216,11 @@ const char *maria_outcome_text(const struct outcome *outcome, unsigned column)
     return row ? row[column] : NULL;
 }
 
+MYSQL_ROW maria_next_row(MYSQL_RES *rows, unsigned columns)
+{
+    return rows && mysql_num_fields(rows) >= columns ? mysql_fetch_row(rows) : NULL;
+}
+
 void maria_request_answer(struct session *s, struct request *request, const struct stile_error *err)
 {
     const struct answer a = {.outcomes = err ? NULL : request->outcomes,
@@ -459,6 +464,7 @@ static enum stile_status check_server(struct session *session, const struct answ
     const char *multi_primary = maria_outcome_text(facts + GREETING_MULTI_PRIMARY, 0);
     const char *schema = maria_outcome_text(facts, FACT_SCHEMA);
     const char *guard = maria_outcome_text(facts, FACT_GUARD);
+    const char *ends = maria_outcome_text(facts, FACT_ENDS);
     const char *uptime = maria_outcome_text(facts + GREETING_UPTIME, 1);
     session->base.backend = strtoull(id, NULL, 10);
     my->started_ns = (int64_t)loop_now(session->base.loop) -
@@ -466,6 +472,7 @@ static enum stile_status check_server(struct session *session, const struct answ
     if (sql_opening_is_under_way(&my->opening)) {
         my->bare = !schema || strcmp(schema, "0") == 0;
         my->guards = guard && strcmp(guard, "0") != 0;
+        my->ends = ends && strcmp(ends, "0") != 0;
         my->mariadb = strstr(version, "MariaDB") != NULL;
     }
     if (my->engine.examining)
@@ -678,7 +685,9 @@ enum stile_status maria_session_new(struct session **out, struct pool *pool,
         sql_session_free(s);
         return status;
     }
-    loop_arm(loop, &s->base.timer, loop_now(loop) + my->options.patience_ns);
+    loop_arm(loop, &s->base.timer,
+             loop_now(loop) +
+                 sql_lease_patience_ns(leases_of(&my->engine), my->options.patience_ns));
     *out = s;
     return STILE_OK;
 }

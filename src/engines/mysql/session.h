@@ -38,9 +38,20 @@ static inline const struct outcome *answer_last(const struct answer *a)
     return &a->outcomes[a->n - 1];
 }
 
+/* The tokens of this server's present life, as a session has read them. Token `base` is the number
+ * `first` of the server; `bound` is the last one. */
+struct token_epoch {
+    uint64_t base, bound, first;
+    uint64_t read_ns; /* the time before it was asked for */
+    bool known;       /* else: none has begun in this life */
+    int holds;        /* 0: no name is kept back; 2: and all clients look for it */
+};
+
 struct session {
     struct sql_session base;
     struct my *my;
+    struct token_epoch epoch; /* tokens.c's own */
+    unsigned describing;      /* describe.c's own: requests that write rows */
 
     /* session.c's own */
     const struct options *options;
@@ -74,6 +85,10 @@ bool maria_session_is_cut(const struct session *session);
 
 /* Of a result's first row; NULL: there is none, or it is SQL's NULL. */
 const char *maria_outcome_text(const struct outcome *outcome, unsigned column);
+
+/* The next row; NULL: there is none, or it has fewer columns than this. What answers a statement
+ * may be no server with our schema. */
+MYSQL_ROW maria_next_row(MYSQL_RES *rows, unsigned columns);
 
 /* The lease that the next statement has to begin with; 0: the server knows it. */
 uint64_t maria_lease_to_set(struct session *session);

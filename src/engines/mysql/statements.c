@@ -42,12 +42,15 @@ char *maria_sql_sign(const struct my *my)
     "lock_wait_timeout=%d,innodb_lock_wait_timeout=5"                                              \
     "/*!50708 ,max_execution_time=0 *//*M!100101 ,max_statement_time=0 */"                         \
     "/*M!100300 ,idle_transaction_timeout=0 */"
+/* A look at information_schema.COLUMNS would need a table on disk, which may be full. */
 #define FACTS                                                                                      \
     "SELECT CONNECTION_ID(),VERSION(),@@GLOBAL.read_only,"                                         \
     "(SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND "           \
     "TABLE_NAME='stile_version'),"                                                                 \
     "(SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND "           \
-    "TABLE_NAME='stile_guard');"                                                                   \
+    "TABLE_NAME='stile_guard'),"                                                                   \
+    "(SELECT COUNT(*) FROM information_schema.STATISTICS WHERE TABLE_SCHEMA=DATABASE() AND "       \
+    "TABLE_NAME='stile_guard' AND COLUMN_NAME='ends_at');"                                         \
     "SHOW GLOBAL VARIABLES WHERE Variable_name='wsrep_on' AND Value<>'OFF' OR "                    \
     "Variable_name='group_replication_single_primary_mode' AND Value='OFF';"                       \
     "SHOW GLOBAL STATUS LIKE 'Uptime'"
@@ -99,7 +102,9 @@ char *maria_sql_facts(void)
         "@@GLOBAL.innodb_flush_log_at_trx_commit,@@GLOBAL.max_connections,"
         "(SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND LIKE "
         "'Binlog Dump%%'),DATABASE(),@@GLOBAL.log_bin AND @@GLOBAL.binlog_format='STATEMENT',"
-        "@@GLOBAL.log_bin AND @@GLOBAL.sync_binlog<>1;"
+        "@@GLOBAL.log_bin AND @@GLOBAL.sync_binlog<>1,"
+        "(SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND "
+        "TABLE_NAME='stile_life' AND ENGINE<>'MEMORY');"
         "SHOW GLOBAL VARIABLES WHERE Variable_name='wsrep_on' AND Value<>'OFF' OR "
         "Variable_name='group_replication_single_primary_mode' AND Value='OFF';"
         "SHOW GLOBAL STATUS LIKE 'Threads_connected'");
@@ -110,16 +115,20 @@ char *maria_sql_rights(const struct my *my)
 {
     static const char *const tries[] = {
         [MODE_GETLOCK] = "EXPLAIN INSERT INTO stile_lock(name) VALUES('');"
-                         "EXPLAIN UPDATE stile_lock SET token=token WHERE name=''",
+                         "EXPLAIN UPDATE stile_lock SET since=since WHERE name=''",
         [MODE_TABLE] = "EXPLAIN INSERT INTO stile_counter(name) VALUES('');"
                        "EXPLAIN UPDATE stile_counter SET token=token WHERE name='';"
                        "EXPLAIN DELETE FROM stile_claim WHERE name=''",
         [MODE_ROW] = "EXPLAIN INSERT INTO stile_row(name) VALUES('');"
                      "EXPLAIN UPDATE stile_row_count SET token=token WHERE name=''",
     };
-    return maria_sql_written("%s;SELECT COUNT(*) FROM information_schema.ROUTINES WHERE "
+    bool draws = my->epochs && my->options.mode == MODE_GETLOCK;
+    return maria_sql_written("%s%s;SELECT COUNT(*) FROM information_schema.ROUTINES WHERE "
                              "ROUTINE_SCHEMA=DATABASE() AND ROUTINE_NAME LIKE 'stile\\_%%'",
-                             tries[my->options.mode]);
+                             tries[my->options.mode],
+                             draws ? ";EXPLAIN UPDATE stile_epoch SET bound=bound;"
+                                     "EXPLAIN INSERT INTO stile_life VALUES (0,0,0)"
+                                   : "");
 }
 
 char *maria_sql_record_rights(void)
@@ -161,9 +170,7 @@ char *maria_sql_kill(uint64_t backend, bool session)
 
 /* ---- about a claim ---- */
 
-#define LEASE_MAX 64
-
-static const char *lease(char out[LEASE_MAX], uint64_t ttl_ns)
+const char *maria_sql_lease(char out[LEASE_MAX], uint64_t ttl_ns)
 {
     out[0] = '\0';
     if (ttl_ns)
@@ -247,8 +254,8 @@ char *maria_sql_try(struct sql_claim *c, uint64_t ttl_ns)
         return about_key("SELECT " WRITABLE("GET_LOCK(X'"), c, "',0))");
     snprintf(lock, sizeof lock, WRITABLE("GET_LOCK(X'%s',0)") ")", my_claim_of(c)->key);
     if (my_of_claim(c)->bare)
-        return maria_sql_written("%sSELECT %s", lease(before, ttl_ns), lock);
-    return counted(c, lease(before, ttl_ns), lock);
+        return maria_sql_written("%sSELECT %s", maria_sql_lease(before, ttl_ns), lock);
+    return counted(c, maria_sql_lease(before, ttl_ns), lock);
 }
 
 /* Counts in the same packet: a grant after a wait needs no further round trip. */
@@ -259,8 +266,8 @@ char *maria_sql_lock(struct sql_claim *c, uint64_t ttl_ns)
     maria_sql_identity(identity, c);
     snprintf(lock, sizeof lock, "GET_LOCK(X'%s',%d)%s", my_claim_of(c)->key, SQL_YEAR_S, identity);
     if (my->bare)
-        return maria_sql_written("%sSELECT %s", lease(before, ttl_ns), lock);
-    return counted(c, lease(before, ttl_ns), lock);
+        return maria_sql_written("%sSELECT %s", maria_sql_lease(before, ttl_ns), lock);
+    return counted(c, maria_sql_lease(before, ttl_ns), lock);
 }
 
 char *maria_sql_grant(struct sql_claim *c)
@@ -282,26 +289,39 @@ char *maria_sql_hold_left(struct sql_claim *c)
         c->stored, c->stored);
 }
 
+const char *maria_sql_grant_mark(char out[GRANT_MARK_MAX], struct sql_claim *c)
+{
+    snprintf(out, GRANT_MARK_MAX, "'stile grant %" PRIu64 " %" PRIu64 "'", c->token,
+             c->session ? c->session->base.backend : 0);
+    return out;
+}
+
 char *maria_sql_unlock(struct sql_claim *c)
 {
+    char release[GRANT_MARK_MAX + 32], mark[GRANT_MARK_MAX];
+    if (my_claim_of(c)->described) {
+        snprintf(release, sizeof release, "'),RELEASE_LOCK(%s)", maria_sql_grant_mark(mark, c));
+        return about_key("SELECT RELEASE_LOCK(X'", c, release);
+    }
     return about_key("SELECT RELEASE_LOCK(X'", c, "')");
 }
 
 /* Ends what a grant of this session has written, even if the answer to the grant was lost. */
 char *maria_sql_end_hold(struct sql_claim *c, bool unused)
 {
+    char mark[GRANT_MARK_MAX];
     return maria_sql_written(
         "UPDATE stile_lock SET backend=NULL,delay_ms=NULL%s WHERE name=X'%s' AND "
-        "backend=CONNECTION_ID() AND owner='%s';SELECT RELEASE_LOCK(X'%s')",
+        "backend=CONNECTION_ID() AND owner='%s';SELECT RELEASE_LOCK(X'%s'),RELEASE_LOCK(%s)",
         unused ? ",hold_until=NULL" : "", c->stored, my_of_claim(c)->identity.owner,
-        my_claim_of(c)->key);
+        my_claim_of(c)->key, maria_sql_grant_mark(mark, c));
 }
 
 /* ---- for inspection ---- */
 
 /* The row; whether it is about the session that has the lock, in this run of the server; and
  * whether that session counts its grants. */
-#define VIEW "r.token,r.owner,r.host,r.pid,r.command," SQL_AGE("r.since") "," SQL_KEPT("r")
+#define VIEW(token) token ",r.owner,r.host,r.pid,r.command," SQL_AGE("r.since") "," SQL_KEPT("r")
 
 #define SIGNED(id) "IS_USED_LOCK(CONCAT('stile+ session '," id "))<=>" id
 
@@ -318,8 +338,48 @@ static uint64_t uptime_s(const struct my *my)
     return (uint64_t)((int64_t)loop_now(my->engine.loop) - my->started_ns) / NS_PER_SEC + 2;
 }
 
+/* Where tokens have epochs: the row is about the session's present grant; the name is kept back, so
+ * that a session that has the lock waits; else a grant is about to be described. */
+#define IS_KEPT "COALESCE(" SQL_KEPT("r") ",0)>0"
+#define IS_DESCRIBED(used)                                                                         \
+    "COALESCE(r.backend=" used " AND IS_USED_LOCK(CONCAT('stile grant ',r.last_token,' ',"         \
+    "r.backend))<=>r.backend,0)"
+/* Of a name whose row is old: no grant had a larger token than the next draw has, and each later
+ * one will. */
+#define TOKEN_OF_EPOCHS(used)                                                                      \
+    "IF(" IS_DESCRIBED(                                                                            \
+        used) " OR " IS_KEPT ",r.last_token,COALESCE((SELECT e.base+UUID_SHORT()-"                 \
+              "l.first FROM stile_epoch e JOIN stile_life l ON l.base=e.base AND l.server="        \
+              "@@GLOBAL.server_id WHERE e.one=1 LIMIT 1),(SELECT e.bound FROM stile_epoch e "      \
+              "WHERE "                                                                             \
+              "e.one=1)))"
+#define STATE_OF_EPOCHS(used) IS_DESCRIBED(used) ",IF(" SIGNED(used) ",IF(" IS_KEPT ",1,2),0)"
+#define SETTLE(seconds)                                                                            \
+    "DO IF((SELECT COUNT(*) FROM (SELECT 1) one LEFT JOIN stile_lock r ON r.name=X'%s' WHERE "     \
+    "@u:=IS_USED_LOCK(X'%s') AND " SIGNED("@u") " AND NOT " IS_DESCRIBED("@u") " AND NOT " IS_KEPT \
+                                                                               "),SLEEP(" seconds  \
+                                                                               "),0);"
+
+/* A grant that is not described yet is waited for, for a tenth of a second each time. */
+static char *show_of_epochs(struct my *my, const char *stored, const char *key)
+{
+    char record[SQL_RECORD_MAX];
+    maria_sql_record(record, my, stored);
+    return maria_sql_written(
+        SETTLE("0.03")
+            SETTLE("0.07") "SET @u=IS_USED_LOCK(X'%s');"
+                           "SELECT X'%s',X'%s',@u," STATE_OF_EPOCHS("@u") ",p.USER,p.HOST," VIEW(
+                               TOKEN_OF_EPOCHS(
+                                   "@u")) "%s FROM (SELECT 1) one LEFT JOIN stile_lock r ON "
+                                          "r.name=X'%s' LEFT JOIN "
+                                          "information_schema.PROCESSLIST p ON p.ID=@u;" WAITERS,
+        stored, key, stored, key, key, stored, key, record, stored, maria_sql_waited_ms(my));
+}
+
 char *maria_sql_show(struct my *my, const char *stored, const char *key)
 {
+    if (my->epochs)
+        return show_of_epochs(my, stored, key);
     if (my->bare)
         return maria_sql_written(
             "SET @u=IS_USED_LOCK(X'%s');"
@@ -332,23 +392,54 @@ char *maria_sql_show(struct my *my, const char *stored, const char *key)
     return maria_sql_written(
         "SET @u=IS_USED_LOCK(X'%s');"
         "SELECT X'%s',X'%s',@u,COALESCE(r.backend=@u AND "
-        "r.since>=UTC_TIMESTAMP(6)-INTERVAL %" PRIu64 " SECOND,0)," SIGNED(
-            "@u") ",p.USER,p.HOST," VIEW
-                  "%s FROM (SELECT 1) one LEFT JOIN stile_lock r ON r.name=X'%s' LEFT "
-                  "JOIN information_schema.PROCESSLIST p ON p.ID=@u;" WAITERS,
+        "r.since>=UTC_TIMESTAMP(6)-INTERVAL %" PRIu64
+        " SECOND,0)," SIGNED("@u") ",p.USER,p.HOST," VIEW(
+            "r.token") "%s FROM (SELECT 1) one LEFT JOIN stile_lock r ON r.name=X'%s' LEFT "
+                       "JOIN information_schema.PROCESSLIST p ON p.ID=@u;" WAITERS,
         key, stored, key, uptime_s(my), record, stored, maria_sql_waited_ms(my));
+}
+
+/* What was granted within the last moments is not described yet. */
+#define SETTLE_ALL(seconds)                                                                        \
+    "DO IF((SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID<>CONNECTION_ID() AND "    \
+    "COALESCE(%s,0)<100 AND " SIGNED("ID") "),SLEEP(" seconds "),0);"
+
+static char *list_of_epochs(struct my *my, const char *prefix)
+{
+    const char *waited_ms = maria_sql_waited_ms(my);
+    return maria_sql_written(
+        SETTLE_ALL("0.05") SETTLE_ALL("0.1") SETTLE_ALL("0.15")
+            SETTLE_ALL("0.2") "SELECT r.name,r.lock_name,r.used," STATE_OF_EPOCHS(
+                "r.used") ",NULL,NULL," VIEW(TOKEN_OF_EPOCHS("r.used")) ",NULL FROM (SELECT "
+                                                                        "l.*,IS_USED_LOCK(l.lock_"
+                                                                        "name) "
+                                                                        "AS used FROM stile_lock l "
+                                                                        "WHERE "
+                                                                        "LEFT(l.name,%zu)=X'%s' "
+                                                                        "LIMIT "
+                                                                        "18446744073709551615) r "
+                                                                        "WHERE r.used IS NOT NULL "
+                                                                        "OR "
+                                                                        "r.hold_until>UTC_"
+                                                                        "TIMESTAMP(6) "
+                                                                        "OR r.delay_ms IS NOT NULL "
+                                                                        "ORDER BY r.name;" WAITERS,
+        waited_ms, waited_ms, waited_ms, waited_ms, strlen(prefix) / 2, prefix, waited_ms);
 }
 
 char *maria_sql_list(struct my *my, const char *prefix)
 {
+    if (my->epochs)
+        return list_of_epochs(my, prefix);
     return maria_sql_written(
         "SELECT r.name,r.lock_name,r.used,COALESCE(r.backend=r.used AND "
-        "r.since>=UTC_TIMESTAMP(6)-INTERVAL %" PRIu64 " SECOND,0)," SIGNED(
-            "r.used") ",NULL,NULL," VIEW ",NULL FROM (SELECT l.*,IS_USED_LOCK(l.lock_name) AS used "
-                      "FROM stile_lock l WHERE "
-                      "LEFT(l.name,%zu)=X'%s' LIMIT 18446744073709551615) r WHERE r.used IS NOT "
-                      "NULL OR r.hold_until>UTC_TIMESTAMP(6) OR r.delay_ms IS NOT NULL "
-                      "ORDER BY r.name;" WAITERS,
+        "r.since>=UTC_TIMESTAMP(6)-INTERVAL %" PRIu64
+        " SECOND,0)," SIGNED("r.used") ",NULL,NULL," VIEW(
+            "r.token") ",NULL FROM (SELECT l.*,IS_USED_LOCK(l.lock_name) AS used "
+                       "FROM stile_lock l WHERE "
+                       "LEFT(l.name,%zu)=X'%s' LIMIT 18446744073709551615) r WHERE r.used IS NOT "
+                       "NULL OR r.hold_until>UTC_TIMESTAMP(6) OR r.delay_ms IS NOT NULL "
+                       "ORDER BY r.name;" WAITERS,
         uptime_s(my), strlen(prefix) / 2, prefix, maria_sql_waited_ms(my));
 }
 
@@ -380,7 +471,6 @@ void maria_sql_record(char out[SQL_RECORD_MAX], const struct my *my, const char 
 
 /* It is for people to read: no renewal behind it may have to wait for a table that someone has
  * locked. Assignments are made from left to right, so the token is set last. */
-#define BRIEFLY          "/*M!100102 SET STATEMENT lock_wait_timeout=1,innodb_lock_wait_timeout=1 FOR */"
 #define IF_LATER(column) #column "=IF(token<=VALUES(token),VALUES(" #column ")," #column "),"
 
 char *maria_sql_remember(const struct my *my, const struct query *query)
@@ -401,10 +491,10 @@ char *maria_sql_forget(void)
     return maria_sql_written(BRIEFLY "CALL stile_forget()");
 }
 
-char *maria_sql_break_hold(const char *stored, uint64_t token)
+char *maria_sql_break_hold(const struct my *my, const char *stored, uint64_t token)
 {
     return maria_sql_written(
         "UPDATE stile_lock SET hold_until=NULL,delay_ms=NULL WHERE name=X'%s' AND "
-        "%" PRIu64 " IN (0,token) AND (hold_until IS NOT NULL OR delay_ms IS NOT NULL)",
-        stored, token);
+        "%" PRIu64 " IN (0,%s) AND (hold_until IS NOT NULL OR delay_ms IS NOT NULL)",
+        stored, token, my->epochs ? "last_token" : "token");
 }

@@ -11,13 +11,21 @@
  * mode=table, and the columns of the first of them. */
 enum { GREETING_FACTS, GREETING_MULTI_PRIMARY, GREETING_UPTIME };
 #define GREETING_SETTINGS 2
-enum { FACT_ID, FACT_VERSION, FACT_READ_ONLY, FACT_SCHEMA, FACT_GUARD };
+enum { FACT_ID, FACT_VERSION, FACT_READ_ONLY, FACT_SCHEMA, FACT_GUARD, FACT_ENDS };
 char *maria_sql_greeting(const struct my *my);
 /* marks the session as ours, for the show of other clients */
 char *maria_sql_sign(const struct my *my);
 char *maria_sql_version(void);
 
-/* about a claim; ttl_ns not 0: the lease comes first */
+/* Sets the lease, before what follows; "" for 0. */
+#define LEASE_MAX 64
+const char *maria_sql_lease(char out[LEASE_MAX], uint64_t ttl_ns);
+
+/* The lock that makes the row of a grant valid for as long as it is held. */
+#define GRANT_MARK_MAX 64
+const char *maria_sql_grant_mark(char out[GRANT_MARK_MAX], struct sql_claim *c);
+
+/* about a claim, where rows count; ttl_ns not 0: the lease comes first */
 char *maria_sql_try(struct sql_claim *c, uint64_t ttl_ns);
 char *maria_sql_lock(struct sql_claim *c, uint64_t ttl_ns);
 char *maria_sql_grant(struct sql_claim *c); /* the lock is ours in the server: count the grant */
@@ -40,7 +48,7 @@ char *maria_sql_record_rights(void); /* the same about records */
 /* for inspection; names in hex */
 char *maria_sql_show(struct my *my, const char *stored, const char *key);
 char *maria_sql_list(struct my *my, const char *prefix);
-char *maria_sql_break_hold(const char *stored, uint64_t token);
+char *maria_sql_break_hold(const struct my *my, const char *stored, uint64_t token);
 
 /* the record of the last holder */
 char *maria_sql_remember(const struct my *my, const struct query *query);
@@ -83,7 +91,7 @@ char *maria_sql_row_mark(struct sql_claim *c, uint64_t ttl_ns);
 char *maria_sql_row_end(struct sql_claim *c);
 char *maria_sql_row_show(const struct my *my, const char *stored);
 char *maria_sql_row_list(const struct my *my, const char *prefix);
-char *maria_sql_row_break_hold(const char *stored, uint64_t token);
+char *maria_sql_row_break_hold(const struct my *my, const char *stored, uint64_t token);
 
 /* The waiters inside the server, in their order; with maria_sql_waited_ms(). */
 #define SQL_WAITERS                                                                                \
@@ -92,6 +100,10 @@ char *maria_sql_row_break_hold(const char *stored, uint64_t token);
 #define SQL_ROW_WAITERS                                                                            \
     SQL_WAITERS "INFO LIKE '%%FROM stile\\_row WHERE name=%%' ORDER BY STATE='User lock',2 "       \
                 "DESC,ID"
+
+/* What is for people to read: nothing behind it may have to wait for a table that someone has
+ * locked. */
+#define BRIEFLY "/*M!100102 SET STATEMENT lock_wait_timeout=1,innodb_lock_wait_timeout=1 FOR */"
 
 #define SQL_YEAR_S   31536000 /* the longest that the server takes */
 #define SQL_AGE(at)  "TIMESTAMPDIFF(MICROSECOND," at ",UTC_TIMESTAMP(6)) DIV 1000"

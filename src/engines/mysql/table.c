@@ -220,8 +220,8 @@ static void on_granted(void *data, const struct answer *a)
     struct my *my = data;
     MYSQL_RES *rows = a->err ? NULL : answer_last(a)->rows;
     MYSQL_ROW row;
-    while (rows && (row = mysql_fetch_row(rows)))
-        sql_lease_hear_granted(&my->leases, row[0]);
+    while ((row = maria_next_row(rows, 1)))
+        sql_lease_hear_granted(&my->leases, row[0] ? row[0] : "");
 }
 
 static void find_granted(struct my *my)
@@ -467,7 +467,7 @@ static bool is_among(const void *rows, const char *owner)
     if (!result)
         return false;
     mysql_data_seek(result, 0);
-    while ((row = mysql_fetch_row(result)) && strcmp(row[0], owner) != 0)
+    while ((row = maria_next_row(result, 1)) && (!row[0] || strcmp(row[0], owner) != 0))
         ;
     return row;
 }
