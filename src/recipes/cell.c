@@ -2,12 +2,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cells, as far as they are the same for all engines. The engine stores them and keeps the rules.
  */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/options.h"
-#include "core/retry.h"
 #include "recipes/cell_request.h"
+#include "recipes/nap.h"
 
 #define UPDATE_TRIES    20
 #define UPDATE_PAUSE_NS (2 * NS_PER_MS)
@@ -77,6 +78,10 @@ static enum stile_status read_options(struct stile_cell_options *o,
                                       struct stile_error *err)
 {
     enum stile_status status = options_read(o, options, &kind, err);
+    if (!status && (o->keep_ms < 0 || o->keep_ms > STILE_CELL_KEEP_MAX))
+        status = error_set(err, STILE_MISUSE, 0,
+                           "a cell is kept forever (0) or for up to ten years, not %" PRId64 " ms",
+                           o->keep_ms);
     return status ? status : cell_check_token(&o->issuer, o->token, err);
 }
 
@@ -105,7 +110,8 @@ static enum stile_status begin_write(struct cell_call *call, struct stile_client
                                         .if_version = o->if_version ? *o->if_version : 0,
                                         .token = o->token,
                                         .issuer = o->issuer,
-                                        .strict = o->strict}};
+                                        .strict = o->strict,
+                                        .keep_ns = value ? (uint64_t)o->keep_ms * NS_PER_MS : 0}};
     return cell_enter(call, client, err);
 }
 
@@ -230,47 +236,6 @@ enum stile_status stile_cell_list_async(struct stile_client *client, const char 
 
 /* ---- update ---- */
 
-/* A pause that ends early if the client is closed or interrupted. */
-struct nap {
-    struct timer timer;
-    struct follower follower;
-    bool interrupted;
-};
-
-static void wake(struct timer *timer)
-{
-    drive_done(&((struct nap *)timer)->follower);
-}
-
-static void interrupt(struct follower *follower)
-{
-    struct nap *nap = (struct nap *)((char *)follower - offsetof(struct nap, follower));
-    nap->interrupted = true;
-    drive_done(follower);
-}
-
-static enum stile_status take_nap(struct stile_client *client, unsigned tried,
-                                  struct stile_error *err)
-{
-    struct nap nap = {.timer.fn = wake, .follower.interrupt = interrupt};
-    enum stile_status status = client_enter(client, err);
-    if (status)
-        return status;
-    if (loop_reserve(client->loop, 1)) {
-        client_leave(client);
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
-    }
-    uint64_t pause = retry_pause(client->loop, UPDATE_PAUSE_NS, tried);
-    loop_arm(client->loop, &nap.timer, loop_now(client->loop) + pause);
-    drive_until(client, &nap.follower);
-    loop_disarm(client->loop, &nap.timer);
-    loop_unreserve(client->loop, 1);
-    client_leave(client);
-    return nap.interrupted
-               ? error_set(err, STILE_CANCELLED, 0, "%s", stile_status_text(STILE_CANCELLED))
-               : STILE_OK;
-}
-
 /* One read, one call of fn, one write. */
 static enum stile_status try_update(uint64_t *version, struct stile_client *client, const char *key,
                                     stile_cell_update_fn *fn, void *data,
@@ -307,7 +272,7 @@ static enum stile_status update(uint64_t *version, struct stile_client *client, 
             return status;
         if (tried == tries)
             return error_wrap(err, STILE_CONFLICT, "%u times in a row others were faster", tries);
-        status = take_nap(client, tried, err);
+        status = nap_take(client, UPDATE_PAUSE_NS, tried, err);
         if (status)
             return status;
     }

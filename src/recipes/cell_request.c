@@ -44,6 +44,22 @@ static enum stile_status check_key(const struct cell_request *cell, struct stile
     return name_check(cell->key, strlen(cell->key), err);
 }
 
+static enum stile_status check_engine(const struct engine *engine, const struct cell_request *cell,
+                                      struct stile_error *err)
+{
+    if (!engine->class->cells)
+        return error_set(err, STILE_UNSUPPORTED, 0,
+                         "%s keeps no cells and no guards: use an engine that does (stile caps URL "
+                         "prints it)",
+                         engine->caps.engine);
+    if (cell->keep_ns && !engine->class->caps.keeps)
+        return error_set(err, STILE_UNSUPPORTED, 0,
+                         "%s can't end a cell after a time (keep): put it without keep and remove "
+                         "it yourself, or use an engine that can (stile caps URL prints it)",
+                         engine->caps.engine);
+    return STILE_OK;
+}
+
 enum stile_status cell_enter(struct cell_call *call, struct stile_client *client,
                              struct stile_error *err)
 {
@@ -54,13 +70,10 @@ enum stile_status cell_enter(struct cell_call *call, struct stile_client *client
         return status;
     call->client = client;
     call->cell.key_len = strlen(call->cell.key);
-    if (client->engine->class->cells)
-        return STILE_OK;
-    client_leave(client);
-    return error_set(err, STILE_UNSUPPORTED, 0,
-                     "%s keeps no cells and no guards: use an engine that does (stile caps URL "
-                     "prints it)",
-                     client->engine->caps.engine);
+    status = check_engine(client->engine, &call->cell, err);
+    if (status)
+        client_leave(client);
+    return status;
 }
 
 /* ---- the end of a call ---- */
@@ -134,9 +147,11 @@ void cell_report_highest(const struct cell_call *call, uint64_t *highest)
         *highest = cell_reported(call)->token;
 }
 
+/* One damaged cell does not hide the others. */
 void cell_hand_out(const struct cell_call *call, stile_cell_fn *fn, void *data)
 {
-    size_t n = call->error.status || !fn ? 0 : call->n;
+    enum stile_status status = call->error.status;
+    size_t n = fn && (!status || status == STILE_CORRUPT) ? call->n : 0;
     for (size_t i = 0; i < n && fn(&call->cells[i], data) == 0; i++)
         ;
 }

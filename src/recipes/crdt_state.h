@@ -66,6 +66,13 @@ static inline const char *crdt_element_bytes(const struct crdt_element *element)
     return (const char *)(element->dots + element->n_dots);
 }
 
+static inline const char *crdt_kind_text(enum stile_crdt_kind kind)
+{
+    static const char *const texts[] = {"nothing", "a counter that only grows", "a counter",
+                                        "a set", "a register"};
+    return kind <= STILE_CRDT_LWW ? texts[kind] : texts[0];
+}
+
 /* "adding to a counter": MISUSE unless crdt is of one of these two kinds. */
 static inline enum stile_status crdt_check_kind(const struct stile_crdt *crdt,
                                                 enum stile_crdt_kind kind, enum stile_crdt_kind or,
@@ -73,8 +80,10 @@ static inline enum stile_status crdt_check_kind(const struct stile_crdt *crdt,
 {
     if (crdt && (crdt->kind == kind || crdt->kind == or))
         return STILE_OK;
-    return error_set(err, STILE_MISUSE, 0, "%s: %s", doing,
-                     crdt ? "it is of another kind" : "no CRDT given");
+    if (!crdt)
+        return error_set(err, STILE_MISUSE, 0, "%s: no CRDT given", doing);
+    return error_set(err, STILE_MISUSE, 0, "%s: it is of another kind: %s, not %s", doing,
+                     crdt_kind_text(crdt->kind), crdt_kind_text(kind));
 }
 
 static inline enum stile_status crdt_check_bytes(const void *bytes, size_t size, const char *doing,
