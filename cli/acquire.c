@@ -192,6 +192,11 @@ static int release(struct options *options)
 const struct verb verb_renew = {
     .name = "renew",
     .accepts = OPT_SAME_CLAIM | OPT_JSON,
+    .wording =
+        (const struct wording[]){
+            {OPT_TTL, "how long the lock lasts from now on (default: as acquired)"},
+            {0},
+        },
     .min_args = 1,
     .max_args = 1,
     .operands = "NAME",

@@ -100,6 +100,11 @@ const struct verb verb_break = {
     .min_args = 1,
     .max_args = 1,
     .operands = "NAME",
+    .wording =
+        (const struct wording[]){
+            {OPT_TOKEN, "break only the grant that has this fencing token (default: any)"},
+            {0},
+        },
     .about =
         "Takes NAME from its holder and notifies it. Later tokens are larger, so a guard refuses "
         "whatever the old holder still writes. On a terminal it asks for confirmation first.",

@@ -25,6 +25,59 @@ static const char *lease_word(enum stile_lease lease)
     return words[lease];
 }
 
+/* ---- recipes: the verbs that need more than locks ---- */
+
+static bool works_everywhere(const struct stile_caps *caps)
+{
+    (void)caps;
+    return true;
+}
+
+static bool works_once(const struct stile_caps *caps)
+{
+    return caps->token && caps->keeps;
+}
+
+static bool works_paced(const struct stile_caps *caps)
+{
+    return caps->paces;
+}
+
+static bool works_in_cells(const struct stile_caps *caps)
+{
+    return caps->cells;
+}
+
+static bool works_with_jobs(const struct stile_caps *caps)
+{
+    return caps->jobs;
+}
+
+static const struct recipe {
+    const char *verb;
+    bool (*works)(const struct stile_caps *caps);
+} recipes[] = {
+    {"elect", works_everywhere}, {"once", works_once},      {"pace", works_paced},
+    {"crdt", works_in_cells},    {"jobs", works_with_jobs},
+};
+
+#define N_RECIPES (sizeof recipes / sizeof recipes[0])
+
+/* "elect, crdt; not once, pace, jobs" */
+static void recipes_text(char *text, size_t size, const struct stile_caps *caps)
+{
+    const char *between = "";
+    size_t n = 0;
+    for (int works = 1; works >= 0; works--, between = "; not ") {
+        for (size_t i = 0; i < N_RECIPES; i++) {
+            if (recipes[i].works(caps) != works)
+                continue;
+            n += (size_t)snprintf(text + n, size - n, "%s%s", between, recipes[i].verb);
+            between = ", ";
+        }
+    }
+}
+
 /* Which engine was meant, and why that one. */
 struct choice {
     char url[STILE_URL_MAX + 1]; /* without secrets */
@@ -63,6 +116,15 @@ static void print_json(const struct stile_caps *caps, const struct choice *choic
     json_bool(&json, "restores", caps->restores);
     json_bool(&json, "jobs", caps->jobs);
     json_bool(&json, "cells", caps->cells);
+    json_bool(&json, "clock", caps->clock);
+    json_bool(&json, "keeps", caps->keeps);
+    json_bool(&json, "paces", caps->paces);
+    json_open(&json, "recipes", '[');
+    for (size_t i = 0; i < N_RECIPES; i++) {
+        if (recipes[i].works(caps))
+            json_text(&json, NULL, recipes[i].verb);
+    }
+    json_close(&json, ']');
     json_bool(&json, "history", caps->history);
     if (caps->most_locks > 0)
         json_uint(&json, "most_locks", caps->most_locks);
@@ -89,7 +151,7 @@ static void print_table(const struct stile_caps *caps, const struct choice *choi
 {
     static const char *const heads[] = {"WHAT", "PROMISE", NULL};
     struct table table;
-    char modes[64] = "", most[48];
+    char modes[64] = "", most[48], works[80];
     for (unsigned mode = STILE_EXCLUSIVE; mode <= STILE_SLOTS; mode++) {
         if (caps->modes & 1U << mode)
             snprintf(modes + strlen(modes), sizeof modes - strlen(modes), "%s%s",
@@ -108,10 +170,23 @@ static void print_table(const struct stile_caps *caps, const struct choice *choi
     add_row(&table, "token", caps->token_is);
     add_row(&table, "hold-at-least", caps->hold_at_least ? "yes, on the engine's clock" : "no");
     add_row(&table, "lock-delay", caps->lock_delay ? "yes" : "no");
-    add_row(&table, "proclaim", caps->proclaims ? "yes, for all to see" : "no");
+    add_row(&table, "proclaim",
+            caps->proclaims              ? "yes, for all to see"
+            : caps->cells && caps->token ? "leaders only (stile elect)"
+                                         : "no");
     add_row(&table, "acquire, release", caps->detached ? "yes" : "no: use stile run");
     add_row(&table, "jobs", caps->jobs ? "yes, after stile setup" : "no");
     add_row(&table, "cells, guards", caps->cells ? "yes" : "no");
+    if (caps->cells) {
+        add_row(&table, "cells with an end",
+                caps->keeps ? "yes" : "no: without --keep, until they are removed");
+        add_row(&table, "clock",
+                caps->clock   ? "the engine's"
+                : caps->paces ? "the engine's, at the price of a write: for stile pace"
+                              : "none that its clients could read");
+    }
+    recipes_text(works, sizeof works, caps);
+    add_row(&table, "recipes", works);
     add_row(&table, "last holder", caps->history ? "recorded by stile run" : "not recorded");
     snprintf(most, sizeof most, "%u by one client", caps->most_locks);
     if (caps->most_locks > 0)

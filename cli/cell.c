@@ -37,6 +37,7 @@ struct stile_cell_options cell_options(const struct options *options)
         .token = options->token,
         .issuer = fence_issuer(options, options->token),
         .strict = options->given & OPT_STRICT,
+        .keep_ms = options->keep_ms,
     };
 }
 
@@ -187,14 +188,15 @@ static int put(struct options *options)
 
 const struct verb verb_cell_put = {
     .name = "cell put",
-    .accepts = OPT_IF_VERSION | OPT_TOKEN | OPT_ISSUER | OPT_STRICT | OPT_JSON,
+    .accepts = OPT_IF_VERSION | OPT_KEEP | OPT_TOKEN | OPT_ISSUER | OPT_STRICT | OPT_JSON,
     .min_args = 1,
     .max_args = 1,
     .argument = "KEY",
     .operands = "KEY <VALUE",
     .about = "Writes standard input, up to 64 KiB, to the cell KEY and prints its new version. "
              "--if-version 0 only creates it. Once the cell was written with a token, every later "
-             "write needs one.\n\n"
+             "write needs one. With --keep, the engine drops the cell after that time, with its "
+             "version and its guard, unless it is written again.\n\n"
              "Exits with 1 if the version is another one, 77 if a larger token was seen, 78 if its "
              "tokens come from another lock.",
     .run = put,
@@ -257,7 +259,8 @@ static int add_json(const struct stile_cell *cell, void *data)
     return 0;
 }
 
-/* The JSON array is printed as a whole, once the engine has answered. */
+/* The JSON array is printed as a whole, once the engine has answered. Cells that are not damaged
+ * are printed even if another one is. */
 static enum stile_status list(struct stile_client *client, const struct options *options,
                               struct stile_error *err)
 {
@@ -273,9 +276,10 @@ static enum stile_status list(struct stile_client *client, const struct options 
     enum stile_status status =
         stile_cell_list(client, prefix, as_json ? add_json : add_row, &listing, err);
     fclose(listing.json.out);
+    bool listed = status == STILE_OK || status == STILE_CORRUPT;
     if (!as_json)
-        table_finish(&listing.table, status == STILE_OK ? stdout : NULL);
-    else if (status == STILE_OK)
+        table_finish(&listing.table, listed ? stdout : NULL);
+    else if (listed)
         printf("[%s]\n", text);
     free(text);
     return status;

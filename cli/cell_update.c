@@ -187,7 +187,7 @@ static int update(struct options *options)
 
 const struct verb verb_cell_update = {
     .name = "cell update",
-    .accepts = OPT_TOKEN | OPT_ISSUER | OPT_STRICT | OPT_COMMAND,
+    .accepts = OPT_KEEP | OPT_TOKEN | OPT_ISSUER | OPT_STRICT | OPT_COMMAND,
     .min_args = 1,
     .max_args = 1,
     .argument = "KEY",

@@ -197,7 +197,7 @@ bool child_was_not_executed(void)
 }
 
 pid_t child_start(char *const *command, char *const *environment, const struct signals *signals,
-                  int input, int errors, int life)
+                  const int standard[3], int life)
 {
     pid_t warden = getpid();
     if (!make_flag())
@@ -219,10 +219,10 @@ pid_t child_start(char *const *command, char *const *environment, const struct s
     if (getppid() != warden)
         _exit(EXIT_LOST);
     signals_restore(signals);
-    if (input >= 0 && dup2(input, STDIN_FILENO) < 0)
-        _exit(EXIT_CANNOT_EXEC);
-    if (errors >= 0 && dup2(errors, STDERR_FILENO) < 0)
-        _exit(EXIT_CANNOT_EXEC);
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (standard[fd] >= 0 && dup2(standard[fd], fd) < 0)
+            _exit(EXIT_CANNOT_EXEC);
+    }
     /* If front and warden are killed at once, the rest of the tree keeps the lock through this. */
     if (life_copy >= 0 && fcntl(life_copy, F_DUPFD, LIFE_FD) < 0)
         fcntl(life_copy, F_DUPFD, STDERR_FILENO + 1);

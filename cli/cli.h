@@ -13,15 +13,18 @@
 
 /* Beside these, run ends with its command's own code, or 128 + N for a signal. */
 enum exit_code {
-    EXIT_NO = 1, /* cell: there is none, or it has another version; doctor: there are warnings */
+    EXIT_NO = 1, /* cell: there is none, or it has another version; doctor: there are warnings;
+                  * torture: it proved nothing */
     EXIT_DANGER = 2,
     EXIT_USAGE = 64,
     EXIT_ENGINE = 69, /* unreachable, refused, damaged or not able to */
     EXIT_OUTPUT = 74, /* stdout could not be written */
     EXIT_NOT_ACQUIRED = 75,
     EXIT_LOST = 76,
-    EXIT_STALE = 77,   /* a guard has seen a larger token */
-    EXIT_FOREIGN = 78, /* a guard's tokens come from another lock */
+    EXIT_STALE = 77,    /* a guard has seen a larger token */
+    EXIT_FOREIGN = 78,  /* a guard's tokens come from another lock */
+    EXIT_MISMATCH = 79, /* once: the key was used with another fingerprint */
+    EXIT_VIOLATED = 80, /* torture: a promise was broken */
     EXIT_CANNOT_EXEC = 126,
     EXIT_NO_COMMAND = 127,
 };
@@ -63,6 +66,8 @@ enum exit_code {
 #define OPT_CODE       (UINT64_C(1) << 31)
 #define OPT_RESIZE     (UINT64_C(1) << 32) /* doctor */
 #define OPT_FENCED     (UINT64_C(1) << 33) /* run */
+#define OPT_WATCH      (UINT64_C(1) << 34) /* leader */
+#define OPT_TORTURE    (UINT64_C(1) << 35) /* torture: one bit for all its own options */
 #define OPT_LINES      (UINT64_C(1) << 36) /* jobs add */
 #define OPT_NULL       (UINT64_C(1) << 37)
 #define OPT_STATE      (UINT64_C(1) << 38) /* jobs ls */
@@ -78,9 +83,26 @@ enum exit_code {
 #define OPT_STATE_DIR  (UINT64_C(1) << 48)
 #define OPT_REQUIRE    (UINT64_C(1) << 49)
 #define OPT_MODE       (UINT64_C(1) << 50) /* file put */
+#define OPT_KEEP       (UINT64_C(1) << 51) /* cell put, update; once */
+#define OPT_RATE       (UINT64_C(1) << 52) /* pace */
+#define OPT_BURST      (UINT64_C(1) << 53)
+#define OPT_PACE       (UINT64_C(1) << 54) /* run */
+#define OPT_ADVICE     (UINT64_C(1) << 62) /* advise: the answers, one bit for all of them */
+#define OPT_TABLE      (UINT64_C(1) << 63)
+
+#define OPT_KEEP_FAILURES (UINT64_C(1) << 57) /* once */
+#define OPT_FINGERPRINT   (UINT64_C(1) << 58)
+#define OPT_SLOT          (UINT64_C(1) << 59)
+#define OPT_SHOW          (UINT64_C(1) << 60)
+#define OPT_FORGET        (UINT64_C(1) << 61)
 
 #define OPT_CLAIM                                                                                  \
     (OPT_TRY | OPT_WAIT | OPT_TTL | OPT_SHARED | OPT_SLOTS | OPT_HOLD | OPT_DELAY | OPT_PROFILE)
+
+struct rate {
+    uint64_t count;
+    int64_t per_ms;
+};
 
 struct options {
     uint64_t given; /* bits OPT_... */
@@ -96,31 +118,59 @@ struct options {
     uint64_t code;                                                    /* for 69, 75 and 76 */
     uint64_t mode;                                                    /* of a file; 0: not given */
     char *key, *state;
-    int64_t due_ms, backoff_ms, lease_ms, finish_ms;
+    int64_t due_ms, backoff_ms, lease_ms, finish_ms, keep_ms, slot_ms;
+    char *fingerprint;
+    char *advice[6]; /* the answers, as in advice.h */
     uint64_t parallel, tries;
+    struct rate rate;
+    uint64_t burst;
+    int64_t for_ms; /* torture */
+    uint64_t clients, names;
+    char *inject, *fault, *timeline, *history;
     char **args; /* what is neither an option nor the command */
     size_t n_args;
     char **command; /* NULL-terminated, after `--` */
 };
 
+/* The program of a verb that is one of its own. */
+struct helper {
+    const char *program;
+    const char *part;    /* its directory in the build tree */
+    const char *package; /* of Debian, that contains it; NULL: none does */
+    const char *needs;   /* what a build needs to contain it */
+};
+
+/* How one verb's help describes an option that others describe differently. */
+struct wording {
+    uint64_t bit; /* 0: the end of the list */
+    const char *about;
+};
+
 struct verb {
     const char *name;
-    uint64_t accepts;    /* bits OPT_... */
-    bool without_engine; /* the verb uses none, and -e is no option of it */
+    const struct helper *helper; /* NULL: the verb is part of this program, and has what follows */
+    uint64_t accepts;            /* bits OPT_... */
+    uint64_t alone;              /* bits of the options with which no command is given */
+    bool without_engine;         /* the verb uses none, and -e is no option of it */
     size_t min_args, max_args;
-    const char *argument; /* what is missing if there are too few; NULL: NAME */
-    const char *operands; /* what follows the options in the usage line */
-    const char *about;    /* a line for each paragraph; print_wrapped() breaks them */
+    const char *argument;          /* what is missing if there are too few; NULL: NAME */
+    const char *operands;          /* what follows the options in the usage line */
+    const char *about;             /* a line for each paragraph; print_wrapped() breaks them */
+    const struct wording *wording; /* of some options, or NULL */
     int (*run)(struct options *options);
 };
 
-extern const struct verb verb_run, verb_acquire, verb_renew, verb_release, verb_ls, verb_show,
-    verb_watch, verb_break, verb_caps, verb_doctor, verb_setup, verb_jobs_add, verb_jobs_work,
-    verb_jobs_ls, verb_jobs_show, verb_jobs_retry, verb_jobs_drop, verb_file_put, verb_file_rm,
-    verb_file_show, verb_cell_get, verb_cell_put, verb_cell_rm, verb_cell_ls, verb_cell_watch,
-    verb_cell_update, verb_guard_check, verb_guard_raise, verb_guard_show, verb_guard_reset,
-    verb_guard_install, verb_guard_sql, verb_guard_lua, verb_guard_nginx, verb_crdt_counter_add,
-    verb_crdt_counter_get, verb_crdt_set_add, verb_crdt_set_rm, verb_crdt_set_ls;
+extern const struct verb verb_elect, verb_leader, verb_run, verb_acquire, verb_renew, verb_release,
+    verb_ls, verb_show, verb_watch, verb_break, verb_advise, verb_caps, verb_doctor, verb_setup,
+    verb_jobs_add, verb_jobs_work, verb_jobs_ls, verb_jobs_show, verb_jobs_retry, verb_jobs_drop,
+    verb_file_put, verb_file_rm, verb_file_show, verb_cell_get, verb_cell_put, verb_cell_rm,
+    verb_cell_ls, verb_cell_watch, verb_cell_update, verb_guard_check, verb_guard_raise,
+    verb_guard_show, verb_guard_reset, verb_guard_install, verb_guard_sql, verb_guard_lua,
+    verb_guard_nginx, verb_crdt_counter_add, verb_crdt_counter_get, verb_crdt_set_add,
+    verb_crdt_set_rm, verb_crdt_set_ls, verb_once, verb_pace, verb_sim, verb_play, verb_torture;
+
+/* Shared by the verbs of jobs. */
+extern const struct wording jobs_wording[];
 
 /* 0, or EXIT_USAGE after a message. argv[0] is the verb; argv is reordered: arguments come first.
  */
@@ -134,6 +184,12 @@ struct stile_lock_options options_for_lock(const struct options *options);
 
 /* The exit code, or the one given with -E instead of 69, 75 and 76. */
 int options_exit_code(const struct options *options, int code);
+
+/* ---- helper.c ---- */
+
+/* Becomes the program of the verb; argv[0] is its name. Returns an exit code if that is not
+ * possible. */
+int helper_run(const struct verb *verb, char **argv);
 
 /* ---- engine.c ---- */
 

@@ -109,12 +109,18 @@ static int show(struct options *options)
     return finish_output(0);
 }
 
+static const struct wording wording[] = {
+    {OPT_TOKEN, "fencing token of the write (default: $STILE_TOKEN)"},
+    {0},
+};
+
 #define OPERAND                                                                                    \
     .without_engine = true, .min_args = 1, .max_args = 1, .argument = "PATH", .operands = "PATH"
 
 const struct verb verb_file_put = {
     .name = "file put",
     .accepts = OPT_TOKEN | OPT_ISSUER | OPT_STRICT | OPT_MODE,
+    .wording = wording,
     OPERAND,
     .about = "Replaces the file with standard input, if no larger token has been seen; exits 77 "
              "otherwise. It is on the disk when this returns, and readers see the old content or "
@@ -126,6 +132,7 @@ const struct verb verb_file_put = {
 const struct verb verb_file_rm = {
     .name = "file rm",
     .accepts = OPT_TOKEN | OPT_ISSUER | OPT_STRICT,
+    .wording = wording,
     OPERAND,
     .about = "Removes the file, if no larger token has been seen; exits 77 otherwise. Its highest "
              "token stays, so a late writer cannot bring it back.",

@@ -122,6 +122,8 @@ static bool read_report(struct front *front, struct warden_process *warden)
     keep(warden, &message);
     if (got.kind == REPORT_DIED_OF)
         front->sig = got.sig;
+    if (got.kind == REPORT_DROP)
+        drop_kept(warden);
     if (got.kind == REPORT_QUESTION) {
         const struct passed_signal answer = {0};
         take_signals(front);

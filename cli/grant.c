@@ -52,6 +52,29 @@ static void on_done(struct stile_lock *lock, enum stile_status status,
         grant->err = *err;
 }
 
+static void on_campaigned(struct stile_election *election, enum stile_status status,
+                          const struct stile_error *err, void *data)
+{
+    (void)election;
+    on_done(NULL, status, err, data);
+}
+
+static enum stile_status begin(struct grant *grant, struct stile_lock *lock, int64_t wait_ms)
+{
+    if (grant->election != NULL)
+        return stile_election_campaign_async(grant->election, grant->proclaim, wait_ms,
+                                             on_campaigned, grant);
+    return stile_lock_acquire_async(lock, wait_ms, on_done, grant);
+}
+
+static void cancel(struct grant *grant, struct stile_lock *lock)
+{
+    if (grant->election != NULL)
+        stile_election_cancel(grant->election);
+    else
+        stile_lock_cancel(lock);
+}
+
 static void handle_events(struct grant *grant, struct stile_lock *waiting)
 {
     struct event event;
@@ -64,7 +87,7 @@ static void handle_events(struct grant *grant, struct stile_lock *waiting)
             grant->sig = event.sig;
     }
     if (waiting != NULL && (grant->sig != 0 || grant->inbox->orphaned))
-        stile_lock_cancel(waiting);
+        cancel(grant, waiting);
 }
 
 /* ---- reports about the wait ---- */
@@ -152,7 +175,7 @@ static enum stile_status take_all(struct grant *grant)
         if (left > 0)
             left = end_ms > now_ms() ? end_ms - now_ms() : 0;
         grant->pending = true;
-        grant->status = stile_lock_acquire_async(lock, left, on_done, grant);
+        grant->status = begin(grant, lock, left);
         if (grant->status != STILE_OK)
             return grant->status;
         wait_for_one(grant, lock);
@@ -178,8 +201,10 @@ enum stile_status grant_wait(struct grant *grant)
     enum stile_status status = take_all(grant);
     if (status == STILE_OK)
         return STILE_OK;
-    for (size_t i = grant->taken; i > 0; i--)
+    for (size_t i = grant->taken; i > 0 && grant->election == NULL; i--)
         stile_lock_abandon(grant->locks[i - 1], NULL);
+    if (grant->taken > 0 && grant->election != NULL)
+        stile_election_resign(grant->election, NULL);
     if (grant->wait_ms > 0 && status == STILE_HELD)
         status = STILE_TIMEOUT;
     return status;

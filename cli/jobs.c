@@ -279,10 +279,16 @@ static int drop(struct options *options)
     return code;
 }
 
+const struct wording jobs_wording[] = {
+    {OPT_QUIET, "print no messages; jobs add: a count instead of numbers"},
+    {0},
+};
+
 const struct verb verb_jobs_retry = {
     .name = "jobs retry",
     .argument = "QUEUE",
     .accepts = OPT_QUIET,
+    .wording = jobs_wording,
     .min_args = 1,
     .max_args = 1000,
     .operands = "QUEUE [ID...]",
@@ -295,6 +301,7 @@ const struct verb verb_jobs_drop = {
     .name = "jobs drop",
     .argument = "QUEUE ID",
     .accepts = OPT_QUIET,
+    .wording = jobs_wording,
     .min_args = 2,
     .max_args = 1000,
     .operands = "QUEUE ID...",

@@ -92,7 +92,7 @@ static ssize_t read_all(int fd, char *out, size_t size)
     return (ssize_t)n;
 }
 
-/* How large it is, of which so much was read; a pipe without end is not read for ever. */
+/* How large it is, of which so much was read; a pipe without end is not read forever. */
 static int64_t whole_size(int fd, int64_t n)
 {
     char rest[65536];
@@ -342,5 +342,6 @@ const struct verb verb_jobs_add = {
         "added in transactions of up to 1,000 jobs and 4 MiB, each all or nothing. With --key, "
         "nothing is added if a job with this key waits in QUEUE and was never claimed; its number "
         "is printed instead. An event that arrives while its job is running queues one more.",
+    .wording = jobs_wording,
     .run = add,
 };

@@ -182,9 +182,9 @@ static bool start(struct watch *w)
     int input = payload_file(run->job), errors = -1;
     char **environment = child_environment_of_job(run->options, run->job);
     if (input >= 0) {
-        w->relay = relay_start(&errors);
-        w->command =
-            child_start(run->options->command, environment, run->signals, input, errors, -1);
+        w->relay = relay_start(&errors, STDERR_FILENO, RELAY_KEPT);
+        w->command = child_start(run->options->command, environment, run->signals,
+                                 (int[]){input, -1, errors}, -1);
     }
     int failure = errno;
     child_environment_free(environment);

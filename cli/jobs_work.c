@@ -250,5 +250,6 @@ const struct verb verb_jobs_work = {
         "Exits with 0 after SIGTERM, or with --drain when no job is left; with --once, with CMD's "
         "code, or 75 if there was no job; 76 lost, 69 engine failed, 64 usage, 126 or 127 CMD "
         "cannot be executed.",
+    .wording = jobs_wording,
     .run = work,
 };

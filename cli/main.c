@@ -11,8 +11,10 @@
 #include "base/nearest.h"
 
 static const struct verb *const verbs[] = {
-    &verb_run,   &verb_acquire, &verb_renew, &verb_release, &verb_ls,    &verb_show,
-    &verb_watch, &verb_break,   &verb_caps,  &verb_doctor,  &verb_setup,
+    &verb_run,   &verb_acquire, &verb_renew, &verb_release, &verb_ls,
+    &verb_show,  &verb_watch,   &verb_break, &verb_caps,    &verb_doctor,
+    &verb_setup, &verb_advise,  &verb_once,  &verb_elect,   &verb_leader,
+    &verb_pace,  &verb_sim,     &verb_play,  &verb_torture,
 };
 
 /* Verbs of several words, by their first one. */
@@ -111,13 +113,19 @@ static void print_overview(FILE *out)
 {
     fputs("stile: only one at a time, across processes and machines\n\n"
           "  stile run NAME -- CMD [ARG...]     run CMD while holding the lock NAME\n"
+          "  stile once KEY -- CMD [ARG...]     run CMD once for KEY, and keep its result\n"
+          "  stile elect NAME -- CMD [ARG...]   run CMD while leading the election NAME\n"
+          "  stile leader NAME                  show the leader and what it proclaims\n"
           "  stile ls [PREFIX]                  list locks and their holders\n"
           "  stile show NAME                    show the holders and the queue of one lock\n"
           "  stile watch NAME                   print a line for every change\n"
           "  stile break NAME                   take a lock from its holder\n"
+          "  stile advise                       ask which lock fits, or what fits better\n"
           "  stile caps [URL]                   show what an engine promises\n"
           "  stile doctor [URL]                 check whether it can keep those promises\n"
           "  stile setup [URL]                  create what an engine needs in its server\n"
+          "  stile torture [URL]                test it: stop, kill and cut off its users\n"
+          "  stile pace NAME --rate 5/1s        wait until the next call may start\n"
           "  stile jobs add|work QUEUE          run a queue of jobs in a database\n"
           "  stile jobs ls [QUEUE]              count queues, or list the jobs of one\n"
           "  stile jobs show|retry|drop QUEUE   look at jobs, or repair a queue\n"
@@ -131,11 +139,13 @@ static void print_overview(FILE *out)
           "  stile guard install URL            create what guards need in a server\n"
           "  stile guard sql|lua|nginx [...]    print a guard for another program\n"
           "  stile file put|rm|show PATH        replace a file, unless the token is stale\n"
-          "  stile acquire|renew|release NAME   hold a lock across commands of a script\n\n"
+          "  stile acquire|renew|release NAME   hold a lock across commands of a script\n"
+          "  stile sim                          test the engines with generated failures\n"
+          "  stile play                         watch Redlock and fencing, and break them\n\n"
           "stile VERB --help lists all options. -e URL, $STILE_ENGINE or a stile.conf\n"
           "chooses the engine; stile --engines lists those that are installed.\n"
-          "Exit codes: the command's own; 75 not acquired, 76 lost, 77 stale token, 69\n"
-          "engine failed, 64 usage.\n",
+          "Exit codes: the command's own; 75 not acquired, 76 lost, 77 stale token, 79\n"
+          "another fingerprint, 69 engine failed, 64 usage.\n",
           out);
 }
 
@@ -158,24 +168,34 @@ static const char *guess_in(const struct group *group, const char *word)
     return nearest.best;
 }
 
-/* group: the first word of the verb, with a blank behind it; or "". */
+/* group: the first word of the verb, with a blank behind it; or "". Of a URL, which may have a
+ * password, only the scheme is printed. */
 static void no_such_verb(const char *group, const char *name, const char *guess)
 {
+    const char *url = strstr(name, "://");
+    int len = url != NULL && url < name + 40 ? (int)(url - name) : 40;
     if (guess != NULL)
-        say("%s%.40s: no such verb; did you mean stile %s%s? See stile %s--help", group, name,
+        say("%s%.*s: no such verb; did you mean stile %s%s? See stile %s--help", group, len, name,
             group, guess, group);
     else
-        say("%s%.40s: no such verb; see stile %s--help", group, name, group);
+        say("%s%.*s: no such verb; see stile %s--help", group, len, name, group);
+}
+
+/* True: it is an option, and was refused. No further than the option itself is printed: what
+ * follows may be a URL with a password. group and verb: an example. */
+static bool refuse_option(const char *name, const char *group, const char *verb)
+{
+    int len = name[1] == '-' ? (int)strcspn(name, "=") : 2;
+    if (name[0] != '-')
+        return false;
+    say("%.*s: options come after the verb, as in stile %s%s -e URL; see stile %s--help", len, name,
+        group, verb, group);
+    return true;
 }
 
 static int unknown_verb(const char *name)
 {
-    /* No further than the option itself: what follows may be a URL with a password. */
-    int len = name[1] == '-' ? (int)strcspn(name, "=") : 2;
-    if (name[0] == '-')
-        say("%.*s: options come after the verb, as in stile ls -e URL; see stile --help", len,
-            name);
-    else
+    if (!refuse_option(name, "", "ls"))
         no_such_verb("", name, guess_verb(name));
     return EXIT_USAGE;
 }
@@ -188,6 +208,8 @@ static int help(const char *name)
         return unknown_verb(name);
     if (group != NULL)
         options_print_group(group->verbs, group_size(group));
+    else if (verb != NULL && verb->helper != NULL)
+        return helper_run(verb, (char *[]){(char *)verb->name, "--help", NULL});
     else if (verb != NULL)
         options_print_help(verb);
     else
@@ -198,6 +220,8 @@ static int help(const char *name)
 static int run_verb(const struct verb *verb, int argc, char **argv)
 {
     struct options options;
+    if (verb->helper != NULL)
+        return helper_run(verb, argv);
     int code = options_parse(&options, verb, argc, argv);
     if (code != 0)
         return code;
@@ -217,6 +241,17 @@ static bool asks_for_help(const char *word)
     return word != NULL && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0);
 }
 
+/* The first one, of those that begin with the word if there are any. */
+static const char *example_in(const struct group *group, const char *word)
+{
+    for (size_t i = 0; i < group_size(group); i++) {
+        const char *verb = word_in(group, group->verbs[i]);
+        if (strncmp(verb, word, strlen(word)) == 0 && verb[strlen(word)] == ' ')
+            return verb;
+    }
+    return word_in(group, group->verbs[0]);
+}
+
 static int run_group(const struct group *group, int argc, char **argv)
 {
     int n_words;
@@ -224,10 +259,13 @@ static int run_group(const struct group *group, int argc, char **argv)
     if (verb != NULL)
         return run_verb(verb, argc - n_words, argv + n_words);
     bool halfway = argv[1] != NULL && begins_verb(group, argv[1]);
+    const char *last = halfway ? argv[2] : argv[1];
     if (asks_for_help(argv[1]) || (halfway && asks_for_help(argv[2])))
         return help(group->name);
     char first[16], word[80];
     snprintf(first, sizeof first, "%s ", group->name);
+    if (last != NULL && refuse_option(last, first, example_in(group, argv[1])))
+        return EXIT_USAGE;
     snprintf(word, sizeof word, "%s%s%s", argv[1] != NULL ? argv[1] : "",
              halfway && argv[2] != NULL ? " " : "", halfway && argv[2] != NULL ? argv[2] : "");
     if (argv[1] != NULL)

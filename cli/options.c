@@ -10,7 +10,7 @@
 
 #define LEASE_MIN_MS 1000
 
-enum value_kind { FLAG, TEXT, DURATION, COUNT, NUMBER, CODE, MODE, PROFILE };
+enum value_kind { FLAG, TEXT, DURATION, KEEPING, COUNT, NUMBER, CODE, MODE, PROFILE, RATE };
 
 struct option_rule {
     uint64_t bit;
@@ -34,10 +34,16 @@ static const struct option_rule rules[] = {
     {OPT_TRY, 0, "try", FLAG, 0, NULL, .about = "do not wait: exit 75 if the lock is taken",
      .or_next = true},
     {OPT_WAIT, 0, "wait", DURATION, AT(wait_ms), "T",
-     .about = "wait at most T, then exit 75 (default: for ever)"},
+     .about = "wait at most T, then exit 75 (default: forever)"},
+    {OPT_RATE, 0, "rate", RATE, AT(rate), "RATE",
+     .about = "at most so many starts in such a time, as 5/1s or 100/1m; required"},
+    {OPT_PACE, 0, "pace", RATE, AT(rate), "RATE",
+     .about = "with the lock held, wait for a start of NAME at this rate, as 5/1s (default: none)"},
+    {OPT_BURST, 0, "burst", COUNT, AT(burst), "N",
+     .about = "spread starts evenly, with up to N at once after a pause (default: exact windows)"},
     {OPT_TTL, 0, "ttl", DURATION, AT(ttl_ms), "T",
      .about = "how long the lock outlives a client that went silent (default: 10s, or the "
-              "profile's; renew: as acquired)"},
+              "profile's)"},
     {OPT_SHARED, 0, "shared", FLAG, 0, NULL, .about = "share the lock with other --shared holders",
      .or_next = true},
     {OPT_SLOTS, 0, "slots", COUNT, AT(slots), "N", .about = "let up to N holders in at a time"},
@@ -62,14 +68,26 @@ static const struct option_rule rules[] = {
     {OPT_CODE, 'E', "conflict-exit-code", CODE, AT(code), "CODE",
      .about = "exit with CODE instead of 69, 75 or 76"},
     {OPT_PROCLAIM, 0, "proclaim", TEXT, AT(proclaim), "TEXT",
-     .about = "text shown to others while holding or awaiting the lock (etcd only)"},
+     .about = "text shown to others while holding or awaiting the lock (etcd, ZooKeeper)"},
     {OPT_OWNER, 0, "owner", TEXT, AT(owner), "OWNER",
      .about = "owner value that acquire printed (default: $STILE_OWNER)"},
     {OPT_IF_VERSION, 0, "if-version", NUMBER, AT(if_version), "VERSION",
      .about = "write only if the cell has this version; 0: if there is none (default: any)"},
+    {OPT_KEEP, 0, "keep", KEEPING, AT(keep_ms), "T",
+     .about = "how long the engine keeps the cell after this write (default: forever)"},
+    {OPT_KEEP_FAILURES, 0, "keep-failures", FLAG, 0, NULL,
+     .about = "store the result of a run that failed, too"},
+    {OPT_FINGERPRINT, 0, "fingerprint", TEXT, AT(fingerprint), "TEXT",
+     .about = "exit 79 if KEY was used with another one, or with none (default: none)"},
+    {OPT_SLOT, 0, "slot", DURATION, AT(slot_ms), "T",
+     .about = "add the slot of this length that the clock is in to KEY (default: no slot)"},
+    {OPT_SHOW, 0, "show", FLAG, 0, NULL, .about = "print what is stored for KEY, and run nothing",
+     .or_next = true},
+    {OPT_FORGET, 0, "forget", FLAG, 0, NULL,
+     .about = "remove what is stored for KEY, and run nothing"},
+    {OPT_WATCH, 0, "watch", FLAG, 0, NULL, .about = "print a line now and after every change"},
     {OPT_TOKEN, 0, "token", COUNT, AT(token), "TOKEN",
-     .about = "fencing token of the write; break: the only grant to break (default: none; file: "
-              "$STILE_TOKEN)"},
+     .about = "fencing token of the write (default: none)"},
     {OPT_ISSUER, 0, "issuer", TEXT, AT(issuer), "ISSUER",
      .about = "lock that the token comes from, as ENGINE:NAME (default: $STILE_ISSUER, if the "
               "token is $STILE_TOKEN)"},
@@ -116,8 +134,38 @@ static const struct option_rule rules[] = {
      .about = "where nginx keeps the highest tokens (default: /var/lib/stile-guard)"},
     {OPT_REQUIRE, 0, "require", TEXT, AT(require), "WHICH",
      .about = "requests that must carry a token: all, writes or none (default: writes)"},
+    {OPT_ADVICE, 0, "access", TEXT, AT(advice[0]), "WORK",
+     .about = "what the work does: reads, writes, adds, once, leads or calls (default: asked)"},
+    {OPT_ADVICE, 0, "writes-to", TEXT, AT(advice[1]), "WHERE",
+     .about = "postgres, mysql, sqlite, redis, file, http, cell or other (default: asked)"},
+    {OPT_ADVICE, 0, "hold", TEXT, AT(advice[2]), "T",
+     .about = "how long the work takes, from reading to its last write (default: asked)"},
+    {OPT_ADVICE, 0, "contention", TEXT, AT(advice[3]), "LEVEL",
+     .about = "how often two want the same thing: low or high (default: asked)"},
+    {OPT_ADVICE, 0, "for", TEXT, AT(advice[4]), "GOAL",
+     .about = "efficiency: doing it twice is a nuisance; correctness: it is damage (default: "
+              "asked)"},
+    {OPT_ADVICE, 0, "engines", TEXT, AT(advice[5]), "LIST",
+     .about = "those at hand, with commas: local (all on one machine), redis, redlock (several "
+              "Redis servers), etcd, zk, postgres, mysql, dynamodb (default: asked)"},
+    {OPT_TORTURE, 0, "for", DURATION, AT(for_ms), "T", .about = "how long the run takes, 6s to 1h",
+     .fallback = "60s"},
+    {OPT_TORTURE, 0, "clients", COUNT, AT(clients), "N", .about = "number of workers",
+     .fallback = "8"},
+    {OPT_TORTURE, 0, "names", COUNT, AT(names), "N", .about = "number of locks", .fallback = "4"},
+    {OPT_TORTURE, 0, "inject", TEXT, AT(inject), "KINDS",
+     .about = "what is done to workers, with commas: stop, kill, cut, reset, slow, break, all "
+              "(default: everything)"},
+    {OPT_TORTURE, 0, "fault", TEXT, AT(fault), "CMD",
+     .about = "a script that breaks and heals servers, run as CMD break and CMD heal (default: "
+              "none)"},
+    {OPT_TORTURE, 0, "timeline", TEXT, AT(timeline), "FILE",
+     .about = "draw the run, as FILE.svg or FILE.html (default: no drawing)"},
+    {OPT_TORTURE, 0, "history", TEXT, AT(history), "FILE",
+     .about = "write every event to FILE (default: they are only checked)"},
+    {OPT_TABLE, 0, "table", FLAG, 0, NULL, .about = "print all rules; the first that fits counts"},
     {OPT_QUIET, 'q', "quiet", FLAG, 0, NULL,
-     .about = "no messages about waiting, a lock not acquired or a failed job"},
+     .about = "print no messages about waiting or a lock that was not acquired"},
     {OPT_PAYLOAD, 0, "payload", FLAG, 0, NULL, .about = "print the payload and nothing else",
      .or_next = true},
     {OPT_JSON, 0, "json", FLAG, 0, NULL, .about = "print JSON"},
@@ -195,6 +243,30 @@ static const char *parse_profile(enum stile_profile *profile, const char *text)
     return "not a profile; there are default, financial, cache and batch";
 }
 
+static const char *parse_keeping(int64_t *ms, const char *text)
+{
+    if (strcmp(text, "forever") != 0)
+        return duration_parse(ms, text);
+    *ms = STILE_CELL_KEEP_MAX;
+    return NULL;
+}
+
+static const char *parse_rate(struct rate *rate, const char *text)
+{
+    char count[8];
+    const char *slash = strchr(text, '/');
+    size_t len = slash != NULL ? (size_t)(slash - text) : sizeof count;
+    if (len >= sizeof count)
+        return "not a rate; write a number and a time, as in 5/1s";
+    memcpy(count, text, len);
+    count[len] = '\0';
+    if (parse_count(&rate->count, count) != NULL || rate->count > STILE_PACE_COUNT_MAX)
+        return "a rate has 1 to 1000 starts, as in 5/1s; for more, give a shorter time";
+    const char *wrong = duration_parse(&rate->per_ms, slash + 1);
+    bool fits = rate->per_ms >= 10 && rate->per_ms <= INT64_C(366) * 24 * 3600 * 1000;
+    return wrong != NULL || fits ? wrong : "the time of a rate is 10ms to 366d";
+}
+
 static const char *set_value(struct options *options, const struct option_rule *rule, char *value)
 {
     void *at = (char *)options + rule->offset;
@@ -206,6 +278,8 @@ static const char *set_value(struct options *options, const struct option_rule *
         return value[0] != '\0' ? NULL : "is empty";
     case DURATION:
         return duration_parse(at, value);
+    case KEEPING:
+        return parse_keeping(at, value);
     case COUNT:
         return parse_count(at, value);
     case NUMBER:
@@ -216,6 +290,8 @@ static const char *set_value(struct options *options, const struct option_rule *
         return parse_mode(at, value);
     case PROFILE:
         return parse_profile(at, value);
+    case RATE:
+        return parse_rate(at, value);
     }
     return NULL;
 }
@@ -280,10 +356,18 @@ static int check_together(const struct options *options, const struct verb *verb
         return usage_error(verb, "--try", "cannot go with --wait");
     if ((given & OPT_SHARED) && (given & OPT_SLOTS))
         return usage_error(verb, "--shared", "cannot go with --slots");
+    if ((given & OPT_BURST) && !(given & (OPT_PACE | OPT_RATE)))
+        return usage_error(verb, "--burst",
+                           verb->accepts & OPT_PACE ? "goes with --pace only"
+                                                    : "goes with --rate only");
+    if (options->burst > STILE_PACE_COUNT_MAX)
+        return usage_error(verb, "--burst", "at most 1000 starts");
     if (options->slots > UINT32_MAX)
         return usage_error(verb, "--slots", "number too large");
     if ((given & OPT_TTL) && options->ttl_ms == 0)
         return usage_error(verb, "--ttl", "must be more than 0");
+    if ((given & OPT_KEEP) && options->keep_ms == 0)
+        return usage_error(verb, "--keep", "must be more than 0");
     if ((given & OPT_LEASE) && options->lease_ms < LEASE_MIN_MS)
         return usage_error(verb, "--lease", "must be at least 1s, to leave room to extend it");
     if ((given & OPT_GRACE) && (given & OPT_TTL) && options->grace_ms > options->ttl_ms / 2)
@@ -292,15 +376,39 @@ static int check_together(const struct options *options, const struct verb *verb
     return 0;
 }
 
+/* It may be a URL with a password. */
+static int one_too_many(const struct verb *verb, const char *word)
+{
+    char redacted[STILE_URL_MAX + 1];
+    if (strstr(word, "://") != NULL || strchr(word, '=') != NULL) {
+        stile_url_redact(redacted, sizeof redacted, word);
+        word = redacted;
+    }
+    return usage_error(verb, word, "one argument too many");
+}
+
 static int check_count(const struct options *options, const struct verb *verb)
 {
     if (options->n_args < verb->min_args)
         return usage_error(verb, verb->argument != NULL ? verb->argument : "NAME", "missing");
     if (options->n_args > verb->max_args)
-        return usage_error(verb, options->args[verb->max_args], "one argument too many");
-    if ((verb->accepts & OPT_COMMAND) && options->command[0] == NULL)
+        return one_too_many(verb, options->args[verb->max_args]);
+    if ((verb->accepts & OPT_COMMAND) && options->command[0] == NULL &&
+        !(options->given & verb->alone))
         return usage_error(verb, "CMD", "missing after --");
     return 0;
+}
+
+/* One of its options says that no command follows. */
+static bool stands_alone(const struct verb *verb, char **argv)
+{
+    for (; *argv != NULL; argv++) {
+        const struct option_rule *rule =
+            strncmp(*argv, "--", 2) == 0 ? rule_of(verb, *argv, strlen(*argv)) : NULL;
+        if (rule != NULL && (rule->bit & verb->alone))
+            return true;
+    }
+    return false;
 }
 
 static int without_command(struct options *options, const struct verb *verb, char **argv)
@@ -332,7 +440,7 @@ int options_parse(struct options *options, const struct verb *verb, int argc, ch
     while (*end != NULL && strcmp(*end, "--") != 0)
         end++;
     /* Reported first: without it, options of the command would be taken for stile's. */
-    if ((verb->accepts & OPT_COMMAND) && *end == NULL)
+    if ((verb->accepts & OPT_COMMAND) && *end == NULL && !stands_alone(verb, argv + 1))
         return without_command(options, verb, argv + 1);
 
     for (char **at = argv + 1; at < end;) {
@@ -345,7 +453,7 @@ int options_parse(struct options *options, const struct verb *verb, int argc, ch
             return code;
     }
     if (verb->accepts & OPT_COMMAND)
-        options->command = end + 1;
+        options->command = *end != NULL ? end + 1 : end;
     else
         for (char **at = end < argv + argc ? end + 1 : end; *at != NULL; at++)
             options->args[options->n_args++] = *at;
@@ -359,7 +467,16 @@ int options_parse(struct options *options, const struct verb *verb, int argc, ch
 
 #define ABOUT_COLUMN 26
 
-static void print_rule(const struct option_rule *rule)
+static const char *about_of(const struct verb *verb, const struct option_rule *rule)
+{
+    for (const struct wording *at = verb->wording; at != NULL && at->bit != 0; at++) {
+        if (at->bit == rule->bit)
+            return at->about;
+    }
+    return rule->about;
+}
+
+static void print_rule(const struct verb *verb, const struct option_rule *rule)
 {
     char letter[8] = "    ", about[200];
     if (rule->letter != 0)
@@ -371,9 +488,9 @@ static void print_rule(const struct option_rule *rule)
         column = 0;
     }
     if (rule->fallback != NULL)
-        snprintf(about, sizeof about, "%s (default: %s)", rule->about, rule->fallback);
+        snprintf(about, sizeof about, "%s (default: %s)", about_of(verb, rule), rule->fallback);
     else
-        snprintf(about, sizeof about, "%s", rule->about);
+        snprintf(about, sizeof about, "%s", about_of(verb, rule));
     printf("%*s", ABOUT_COLUMN - column, "");
     print_wrapped(about, ABOUT_COLUMN, ABOUT_COLUMN);
 }
@@ -384,8 +501,8 @@ static void print_rules(const struct verb *verb)
     for (size_t i = 0; i < N_RULES; i++) {
         if (!accepts(verb, &rules[i]))
             continue;
-        print_rule(&rules[i]);
-        durations |= rules[i].kind == DURATION;
+        print_rule(verb, &rules[i]);
+        durations |= rules[i].value != NULL && strcmp(rules[i].value, "T") == 0;
         numbers |= rules[i].value != NULL && strcmp(rules[i].value, "N") == 0;
     }
     if (durations || numbers)
@@ -411,7 +528,7 @@ static void write_usage(FILE *out, const struct verb *verb)
             fprintf(out, " %s", rule->value);
         before = rule->or_next && accepts(verb, rule + 1) ? " | " : "] [";
     }
-    fprintf(out, "] %s", verb->operands);
+    fprintf(out, "]%s%s", verb->operands[0] != '\0' ? " " : "", verb->operands);
 }
 
 /* head: "usage:", or as many blanks. */
@@ -443,6 +560,8 @@ void options_print_group(const struct verb *const *verbs, size_t n)
         print_usage(i == 0 ? "usage:" : "      ", verbs[i]);
         all.accepts |= verbs[i]->accepts;
         all.without_engine &= verbs[i]->without_engine;
+        if (all.wording == NULL)
+            all.wording = verbs[i]->wording;
     }
     for (size_t i = 0; i < n; i++) {
         printf("\nstile %s:\n", verbs[i]->name);

@@ -132,6 +132,7 @@ struct passed_signal passed_signal_of(int sig, int code, pid_t sender, void *val
 enum report_kind {
     REPORT_QUESTION, /* whether the front has passed on every signal so far */
     REPORT_KEEP,     /* comes with the descriptors that keep the locks */
+    REPORT_DROP,     /* the tree is gone, so the descriptors sent so far keep nothing */
     REPORT_DIED_OF,  /* the command, or the wait for the lock, was ended by sig */
 };
 
@@ -244,6 +245,8 @@ struct grant {
     struct stile_client *client;
     struct stile_lock **locks; /* in canonical order */
     size_t n;
+    struct stile_election *election; /* whose lock is the only one; NULL: there is none */
+    const char *proclaim;            /* of the election; NULL: nothing */
     int64_t wait_ms;
     struct inbox *inbox;
     enum audience audience;
@@ -294,7 +297,48 @@ void title_set(const char *name, pid_t front, struct options *options);
 
 /* ---- warden.c ---- */
 
-warden_fn warden_main;
+/* How the command of a verb ended, with the lock still held. */
+struct warden_end {
+    struct stile_lock *lock;
+    int code;           /* as a shell would report it: 128 + N for a signal */
+    bool asked;         /* it ended because this process was asked to end */
+    const char *output; /* its stdout; NULL: more than was to be kept */
+    size_t output_size; /* of all of it */
+};
+
+#define WARDEN_GO_ON (-1)
+
+/* A verb that runs a command as `stile run` does, with steps of its own. Each step may be NULL. It
+ * may block as long as calls on the client do: they renew the lock meanwhile. */
+struct warden_job {
+    const char *verb;   /* for messages */
+    bool may_leave;     /* the verb has --leave */
+    bool needs_token;   /* refuses an engine without tokens before it waits */
+    size_t keep_output; /* not 0: stdout is passed on by the warden, which keeps so much of it */
+    /* The engine is open, and nothing is held. WARDEN_GO_ON, or an exit code. */
+    int (*opened)(struct warden_job *job, struct stile_client *client);
+    /* The wait was too long. WARDEN_GO_ON: that is reported, and is EXIT_NOT_ACQUIRED. */
+    int (*refused)(struct warden_job *job, struct stile_client *client);
+    /* The lock is held. WARDEN_GO_ON: the command starts. Else an exit code: the lock is given
+     * back. */
+    int (*granted)(struct warden_job *job, struct stile_lock *lock);
+    /* The whole tree is gone, and the lock not lost. Returns the exit code. */
+    int (*ended)(struct warden_job *job, const struct warden_end *end);
+    /* An election: the warden campaigns, and SIGTERM stops the whole tree. */
+    bool elects;
+    /* Elections: the tree is gone, and the leadership over; lost, or the command has ended with
+     * this code. Returns after how many ms the warden campaigns again; -1: it exits. */
+    int64_t (*again)(struct warden_job *job, bool lost, int code);
+};
+
+/* A warden that takes the locks named by the arguments of options. */
+int warden_run(struct warden_job *job, struct options *options, const struct signals *signals,
+               const struct link *link);
+
+/* ---- run.c ---- */
+
+/* 0, or EXIT_USAGE after a message: a name is held by the run around this one. */
+int run_check_nesting(const char *verb, const struct options *options);
 
 /* ---- child.c ---- */
 
@@ -305,11 +349,11 @@ char **child_environment(const struct options *options, struct stile_lock *const
 /* The same with STILE_QUEUE, STILE_JOB_ID, ... */
 char **child_environment_of_job(const struct options *options, const struct stile_job *job);
 void child_environment_free(char **environment);
-/* The new process, or -1 with errno. input becomes its stdin and errors its stderr, unless -1; it
- * inherits life, unless -1. If it can't be executed, the child prints why and exits as in a shell.
- */
+/* The new process, or -1 with errno. standard becomes its stdin, stdout and stderr, each unless -1;
+ * it inherits life, unless -1. If it can't be executed, the child prints why and exits as in a
+ * shell. */
 pid_t child_start(char *const *command, char *const *environment, const struct signals *signals,
-                  int input, int errors, int life);
+                  const int standard[3], int life);
 /* Whether the last child ended because its command could not be executed. */
 bool child_was_not_executed(void);
 
@@ -322,17 +366,22 @@ char *credentials_find(const char *url);
 /* An outer run has offered secrets for this URL, but they could not be read. */
 bool credentials_are_missing(const char *url);
 
-/* ---- relay.c: the stderr of a job's command ---- */
+/* ---- relay.c: the stdout or stderr of a command ---- */
 
-#define RELAY_KEPT 2048 /* bytes */
+#define RELAY_KEPT 2048 /* bytes, of a job's stderr */
 
-/* *to is for the command; close it when the command is started. NULL: it cannot be done. */
-struct relay *relay_start(int *to);
+/* *to is for the command; close it when the command is started. What comes is passed on to our
+ * descriptor, and the last bytes are kept. NULL: it cannot be done. */
+struct relay *relay_start(int *to, int ours, size_t kept);
 /* Nothing more is expected, whether or not some process still has its end. What has come is passed
  * on; a SIGCHLD to this process reports that this is done. */
 void relay_stop(struct relay *relay);
 bool relay_is_over(const struct relay *relay);
-/* Once it is over: the last lines, without colours. */
+/* Once it is over: all *n bytes that came; NULL if there were more than are kept. */
+const char *relay_whole(const struct relay *relay, size_t *n);
+/* Once it is over: why ours did not take all of it, as errno; 0: it did. */
+int relay_error(const struct relay *relay);
+/* Once it is over, of RELAY_KEPT bytes: the last lines, without colours. */
 void relay_text(const struct relay *relay, char out[RELAY_KEPT + 1]);
 /* Its thread goes on if it is not over, and frees it. */
 void relay_free(struct relay *relay);

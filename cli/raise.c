@@ -109,7 +109,7 @@ static void raise_file(struct raise *raise, struct stile_lock *lock, uint64_t to
 }
 
 /* A lock that is lost has left its token behind in the guard: the next holder's is larger. */
-static int tell_lost(struct stile_lock *lock)
+int raise_tell_lost(struct stile_lock *lock)
 {
     struct stile_error err = {0};
     stile_lock_lost_reason(lock, &err);
@@ -139,9 +139,9 @@ int raise_guard(struct raise *raise, const struct options *options, struct stile
         if (asked != STILE_OK)
             raise->status = asked;
         else if (!await_answer(raise, client, lock, inbox, sig))
-            return *sig != 0 || inbox->orphaned ? EXIT_LOST : tell_lost(lock);
+            return *sig != 0 || inbox->orphaned ? EXIT_LOST : raise_tell_lost(lock);
     }
     if (raise->status != STILE_OK)
         return say_failure("run: --guard", raise->status, &raise->err);
-    return stile_lock_held(lock) ? 0 : tell_lost(lock);
+    return stile_lock_held(lock) ? 0 : raise_tell_lost(lock);
 }

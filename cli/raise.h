@@ -25,5 +25,7 @@ int raise_open(struct raise *raise, const struct options *options, struct stile_
 int raise_guard(struct raise *raise, const struct options *options, struct stile_client *client,
                 struct stile_lock *lock, struct inbox *inbox, int *sig);
 void raise_close(struct raise *raise);
+/* Returns EXIT_LOST, after a message: the command is not started. */
+int raise_tell_lost(struct stile_lock *lock);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stderr of a job's command: passed on to ours, and the end of it kept for the job's error.
+/* The stdout or stderr of a command: passed on to ours, and the end of it kept.
  *
- * A thread copies it. While our stderr takes nothing (Ctrl-S, a pager that is not scrolled), the
- * command waits, as it would if it wrote there itself, and the lease is extended all the same. */
+ * A thread copies it. While ours takes nothing (Ctrl-S, a pager that is not scrolled), the command
+ * waits, as it would if it wrote there itself, and the lease is extended all the same. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -19,12 +19,14 @@
 #define READ_MAX 65536 /* as much as a pipe holds: whole lines stay together */
 
 struct relay {
-    int from, stop;
+    int from, to, stop;
     atomic_bool over;
-    atomic_int users;      /* the thread and the warden: the last one to leave frees it */
-    char last[RELAY_KEPT]; /* in a circle */
-    size_t n;              /* bytes so far */
+    atomic_int users; /* the thread and the warden: the last one to leave frees it */
+    int error;        /* errno of a write that failed; 0: none did */
+    size_t n;         /* bytes so far */
     char chunk[READ_MAX];
+    size_t room;
+    char last[]; /* the last of them, in a circle */
 };
 
 static void leave(struct relay *relay)
@@ -40,21 +42,24 @@ static void leave(struct relay *relay)
 
 static void keep(struct relay *relay, const char *bytes, size_t n)
 {
-    for (size_t i = n > RELAY_KEPT ? n - RELAY_KEPT : 0; i < n; i++)
-        relay->last[(relay->n + i) % RELAY_KEPT] = bytes[i];
+    size_t skip = n > relay->room ? n - relay->room : 0;
+    size_t at = (relay->n + skip) % relay->room, left = n - skip;
+    size_t first = left < relay->room - at ? left : relay->room - at;
+    memcpy(relay->last + at, bytes + skip, first);
+    memcpy(relay->last, bytes + skip + first, left - first);
     relay->n += n;
 }
 
-/* If our stderr is gone the rest is dropped: the command's work does not depend on it. */
-static void pass_on(const char *bytes, size_t n)
+/* If ours is gone the rest is dropped: the command's work does not depend on it. */
+static void pass_on(struct relay *relay, const char *bytes, size_t n)
 {
-    struct pollfd room = {.fd = STDERR_FILENO, .events = POLLOUT};
-    while (n > 0) {
-        ssize_t written = write(STDERR_FILENO, bytes, n);
+    struct pollfd room = {.fd = relay->to, .events = POLLOUT};
+    while (n > 0 && relay->error == 0) {
+        ssize_t written = write(relay->to, bytes, n);
         if (written < 0 && errno == EAGAIN)
             poll(&room, 1, -1);
         else if (written < 0 && errno != EINTR)
-            return;
+            relay->error = errno;
         bytes += written > 0 ? written : 0;
         n -= written > 0 ? (size_t)written : 0;
     }
@@ -73,7 +78,7 @@ static bool copy_some(struct relay *relay)
     if (n <= 0)
         return n < 0 && errno == EINTR;
     keep(relay, relay->chunk, (size_t)n);
-    pass_on(relay->chunk, (size_t)n);
+    pass_on(relay, relay->chunk, (size_t)n);
     return true;
 }
 
@@ -91,7 +96,7 @@ static void *copy_all(void *data)
 /* ---- the warden's side ---- */
 
 /* No signal may reach the thread: the warden takes all of them. Nothing waits for its end: it may
- * be stuck in a write to our stderr when the worker has to go. */
+ * be stuck in a write when the worker has to go. */
 static bool start_thread(struct relay *relay)
 {
     sigset_t all, before;
@@ -105,16 +110,18 @@ static bool start_thread(struct relay *relay)
     return error == 0;
 }
 
-struct relay *relay_start(int *to)
+struct relay *relay_start(int *to, int ours, size_t kept)
 {
     int ends[2];
-    struct relay *relay = calloc(1, sizeof *relay);
+    struct relay *relay = calloc(1, sizeof *relay + kept);
     *to = -1;
     if (relay == NULL || pipe2(ends, O_CLOEXEC) < 0) {
         free(relay);
         return NULL;
     }
     relay->from = ends[0];
+    relay->to = ours;
+    relay->room = kept;
     atomic_init(&relay->users, 2);
     relay->stop = eventfd(0, EFD_CLOEXEC);
     if (relay->stop >= 0 && start_thread(relay)) {
@@ -143,6 +150,17 @@ void relay_free(struct relay *relay)
 {
     if (relay != NULL)
         leave(relay);
+}
+
+const char *relay_whole(const struct relay *relay, size_t *n)
+{
+    *n = relay->n;
+    return relay->n <= relay->room ? relay->last : NULL;
+}
+
+int relay_error(const struct relay *relay)
+{
+    return relay->error;
 }
 
 /* ---- the end of it, as text ---- */

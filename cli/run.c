@@ -41,7 +41,7 @@ static const char *name_in(const struct options *options, const char *lines, int
 }
 
 /* The outer run waits for its command, which would wait for the lock that the outer run holds. */
-static int check_nesting(const struct options *options)
+int run_check_nesting(const char *verb, const struct options *options)
 {
     const char *engine = secure_getenv("STILE_ENGINE"), *names = secure_getenv("STILE_NAMES");
     char url[STILE_URL_MAX + 1];
@@ -52,9 +52,9 @@ static int check_nesting(const struct options *options)
     const char *found = name_in(options, names != NULL ? names : secure_getenv("STILE_NAME"), &len);
     if (found == NULL)
         return 0;
-    say("run: %.*s is held by the stile run around this one and would never be granted; unset "
+    say("%s: %.*s is held by the stile run around this one and would never be granted; unset "
         "STILE_NAME and STILE_NAMES if that is wrong",
-        len, found);
+        verb, len, found);
     return EXIT_USAGE;
 }
 
@@ -67,20 +67,26 @@ static void tell_reach(const struct options *options)
             "stile.conf: see stile caps");
 }
 
+static int warden(struct options *options, const struct signals *signals, const struct link *link)
+{
+    struct warden_job job = {.verb = "run", .may_leave = true};
+    return warden_run(&job, options, signals, link);
+}
+
 static int run(struct options *options)
 {
     int code = check_names(options);
     if (code == 0)
-        code = check_nesting(options);
+        code = run_check_nesting("run", options);
     if (code == 0)
         tell_reach(options);
-    return code != 0 ? code : front_run("run", "the lock", 1, warden_main, options);
+    return code != 0 ? code : front_run("run", "the lock", 1, warden, options);
 }
 
 const struct verb verb_run = {
     .name = "run",
     .accepts = OPT_CLAIM | OPT_PROCLAIM | OPT_GRACE | OPT_QUIET | OPT_LEAVE | OPT_LABEL | OPT_CODE |
-               OPT_FENCED | OPT_GUARD | OPT_COMMAND,
+               OPT_FENCED | OPT_GUARD | OPT_PACE | OPT_BURST | OPT_COMMAND,
     .min_args = 1,
     .max_args = 64,
     .operands = "NAME... -- CMD [ARG...]",

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define ROOM_MS 50 /* a small part of any lease */
+
 static bool never_waits;
 
 void say_never_waits(void)
@@ -17,11 +19,12 @@ void say_never_waits(void)
     never_waits = true;
 }
 
-/* Blocked: a pager that is not scrolled, a terminal after Ctrl-S. */
+/* Blocked: a pager that is not scrolled, a terminal after Ctrl-S. A reader that is only slower than
+ * the command that has just filled the pipe makes room in time. */
 static bool has_room(void)
 {
     struct pollfd polled = {.fd = STDERR_FILENO, .events = POLLOUT};
-    return poll(&polled, 1, 0) != 0;
+    return poll(&polled, 1, ROOM_MS) != 0;
 }
 
 /* Messages repeat what servers and other users wrote. A terminal also obeys control characters of
@@ -73,6 +76,8 @@ int exit_code_of(enum stile_status status)
         return EXIT_STALE;
     case STILE_FOREIGN:
         return EXIT_FOREIGN;
+    case STILE_MISMATCH:
+        return EXIT_MISMATCH;
     case STILE_MISUSE:
         return EXIT_USAGE;
     case STILE_UNREACHABLE:

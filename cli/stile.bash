@@ -36,12 +36,23 @@ _stile_candidates() {
     case $1 in
     URL) _stile_schemes "$command" ;;
     T) printf '%s\n' 1s 10s 1m 5m 1h ;;
+    RATE) printf '%s\n' 1/1s 5/1s 10/1s 100/1m ;;
     PROFILE) printf '%s\n' default financial cache batch ;;
     STATE) printf '%s\n' ready delayed claimed dead ;;
+    WORK) printf '%s\n' reads writes adds once leads calls ;;
+    WHERE) printf '%s\n' postgres mysql sqlite redis file http cell other ;;
+    LEVEL) printf '%s\n' low high ;;
+    GOAL) printf '%s\n' efficiency correctness ;;
+    DIALECT) printf '%s\n' postgres mysql sqlite ;;
+    SCRIPT) printf '%s\n' check del hset key raise reset run set show ;;
+    KINDS) printf '%s\n' stop kill cut reset slow break all ;;
+    LIST) printf '%s\n' local redis redlock etcd zk postgres mysql ;;
     QUEUE) _stile_names "$command" jobs ls "${engine[@]}" ;;
     KEY) _stile_names "$command" cell ls "${engine[@]}" ;;
+    RESULT) _stile_names "$command" cell ls "${engine[@]}" once: | sed 's/^once://' ;;
     NAME) _stile_names "$command" ls "${engine[@]}" ;;
-    PATH) compgen -A file -- "$cur" ;;
+    ENGINE) "$command" sim --help 2>/dev/null | sed -n 's/^ENGINE is one of: //p' | tr ' ' '\n' ;;
+    FILE | PATH) compgen -A file -- "$cur" ;;
     esac
 }
 
@@ -50,8 +61,10 @@ _stile_operand() {
     case $1 in
     jobs) echo QUEUE ;;
     cell | crdt) echo KEY ;;
+    once) echo RESULT ;;
     file) echo PATH ;;
-    caps | doctor | setup | guard) echo URL ;;
+    caps | doctor | setup | guard | torture) echo URL ;;
+    advise | sim | play) ;;
     *) echo NAME ;;
     esac
 }

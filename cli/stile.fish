@@ -49,16 +49,38 @@ function __stile_kind
                 string replace -r '$' '://' | string replace -r '^local://$' 'local:'
         case T
             printf '%s\n' 1s 10s 1m 5m 1h
+        case RATE
+            printf '%s\n' 1/1s 5/1s 10/1s 100/1m
         case PROFILE
             printf '%s\n' default financial cache batch
         case STATE
             printf '%s\n' ready delayed claimed dead
+        case WORK
+            printf '%s\n' reads writes adds once leads calls
+        case WHERE
+            printf '%s\n' postgres mysql sqlite redis file http cell other
+        case LEVEL
+            printf '%s\n' low high
+        case GOAL
+            printf '%s\n' efficiency correctness
+        case DIALECT
+            printf '%s\n' postgres mysql sqlite
+        case SCRIPT
+            printf '%s\n' check del hset key raise reset run set show
+        case KINDS
+            printf '%s\n' stop kill cut reset slow break all
+        case LIST
+            printf '%s\n' local redis redlock etcd zk postgres mysql
         case NAME
             __stile_names $argv[2] ls $argv[3..-1]
         case QUEUE
             __stile_names $argv[2] jobs ls $argv[3..-1]
         case KEY
             __stile_names $argv[2] cell ls $argv[3..-1]
+        case RESULT
+            __stile_names $argv[2] cell ls $argv[3..-1] once: | string replace -r '^once:' ''
+        case ENGINE
+            $argv[2] sim --help 2>/dev/null | string replace -rf '^ENGINE is one of: ' '' | string split ' '
         case FILE PATH
             __fish_complete_path (commandline -ct)
     end
@@ -67,10 +89,13 @@ end
 # What the next argument is: __stile_operand N_ARGUMENTS VERB...
 function __stile_operand
     switch "$argv[2..-1]"
-        case caps doctor setup
+        case advise sim play
+        case caps doctor setup torture
             echo URL
         case 'jobs add'
             test $argv[1] -gt 0; and echo FILE; or echo QUEUE
+        case once
+            test $argv[1] -gt 0; or echo RESULT
         case 'cell *' 'crdt *'
             test $argv[1] -gt 0; or echo KEY
         case 'file *'

@@ -46,11 +46,22 @@ _stile_kind() {
   case $1 in
     URL) compadd -S '' -- ${(f)"$(_stile_schemes)"} ;;
     T) compadd -- 1s 10s 1m 5m 1h ;;
+    RATE) compadd -- 1/1s 5/1s 10/1s 100/1m ;;
     PROFILE) compadd -- default financial cache batch ;;
     STATE) compadd -- ready delayed claimed dead ;;
+    WORK) compadd -- reads writes adds once leads calls ;;
+    WHERE) compadd -- postgres mysql sqlite redis file http cell other ;;
+    LEVEL) compadd -- low high ;;
+    GOAL) compadd -- efficiency correctness ;;
+    DIALECT) compadd -- postgres mysql sqlite ;;
+    SCRIPT) compadd -- check del hset key raise reset run set show ;;
+    KINDS) compadd -- stop kill cut reset slow break all ;;
+    LIST) compadd -- local redis redlock etcd zk postgres mysql ;;
     NAME) compadd -- ${(f)"$(_stile_names ls)"} ;;
     QUEUE) compadd -- ${(f)"$(_stile_names jobs ls)"} ;;
     KEY) compadd -- ${(f)"$(_stile_names cell ls)"} ;;
+    RESULT) compadd -- ${${(f)"$(_stile_names cell ls once:)"}#once:} ;;
+    ENGINE) compadd -- ${="$($command sim --help 2>/dev/null | sed -n 's/^ENGINE is one of: //p')"} ;;
     FILE | PATH) [[ $PREFIX == -* ]] || _files ;; # _files would hide the options
     *) _message $1 ;;
   esac
@@ -71,9 +82,11 @@ _stile_specs() {
 
 _stile_operands() {
   case "$verb" in
+    advise | sim | play) ;;
     run) specs+=('*:NAME: _stile_kind NAME') ;;
-    caps | doctor | setup) specs+=('1:URL: _stile_kind URL') ;;
+    caps | doctor | setup | torture) specs+=('1:URL: _stile_kind URL') ;;
     'jobs add') specs+=('1:QUEUE: _stile_kind QUEUE' '*:FILE: _stile_kind FILE') ;;
+    once) specs+=('1:KEY: _stile_kind RESULT') ;;
     cell*) specs+=('1:KEY: _stile_kind KEY') ;;
     crdt*) specs+=('1:KEY: _stile_kind KEY' '*:ELEMENT: _stile_kind ELEMENT') ;;
     file*) specs+=('1:PATH: _stile_kind PATH') ;;

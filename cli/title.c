@@ -46,6 +46,7 @@ static void copy_options(struct options *options)
     copy_text(&options->label);
     copy_text(&options->proclaim);
     copy_text(&options->guard);
+    copy_text(&options->fingerprint);
     kept = *options;
 }
 

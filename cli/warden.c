@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "pace.h"
 #include "raise.h"
 
 /* ---- copies for the front ---- */
@@ -86,17 +87,21 @@ static void keep_with_front(struct stile_client *client, const struct link *link
 #define WAKE_FRONT_MS 100
 
 struct warden {
+    struct warden_job *job;
     const struct options *options;
     const struct signals *signals;
     struct link link;
     struct inbox inbox;
     struct stile_client *client;
-    const char *first;         /* the first of the names as given */
-    struct stile_lock **locks; /* in canonical order */
-    size_t n;                  /* of locks so far */
+    const char *first;               /* the first of the names as given */
+    struct stile_lock **locks;       /* in canonical order */
+    size_t n;                        /* of locks so far */
+    struct stile_election *election; /* whose lock is the only one; NULL: there is none */
+    bool led;                        /* this campaign has led to a command */
     pid_t command;
     bool running;           /* the command has not ended */
     int status;             /* how it ended, as waitpid() reports it */
+    struct relay *relay;    /* of its stdout; NULL: it writes to ours */
     bool lost;              /* the lock or the front, or nearly: exit 76 */
     int64_t report_left_ms; /* when to list the processes left; INT64_MAX: never */
     int64_t wake_front_ms;  /* when to wake the front to read its copies */
@@ -106,6 +111,8 @@ struct warden {
     struct ending ending;
     struct look look;
     struct raise raise;
+    int64_t until_ms; /* the end of --wait; 0: there is none */
+    struct pacing pacing;
 };
 
 /* ---- the lease ---- */
@@ -213,9 +220,9 @@ static void tell_left(struct warden *w)
         len += (size_t)sprintf(list + len, "%s%d", i > 0 ? ", " : "", (int)pids[i]);
     if (n > NAMED_LEFT_MAX)
         sprintf(list + len, " and %zu more", n - NAMED_LEFT_MAX);
-    say("%s: the command has ended; the lock is kept until the processes it left have ended: %s "
-        "(--leave releases it with the command)",
-        w->ending.name, n > 0 ? list : "pids unknown");
+    say("%s: the command has ended; the lock is kept until the processes it left have ended: %s%s",
+        w->ending.name, n > 0 ? list : "pids unknown",
+        w->job->may_leave ? " (--leave releases it with the command)" : "");
 }
 
 static void take_signal(struct warden *w, const struct event *event)
@@ -225,7 +232,8 @@ static void take_signal(struct warden *w, const struct event *event)
         w->asked = event->sig;
         w->group_had_it = to_group;
     }
-    if (w->running)
+    bool stops = w->job->elects && event->sig == SIGTERM;
+    if (w->running && !stops)
         signals_pass(w->command, event);
     else if (signals_asks_to_end(event->sig))
         ending_begin_with(&w->ending, event->sig, to_group, ending_patience_ms(w->options));
@@ -304,44 +312,105 @@ static void record_start(const struct warden *w)
         stile_lock_record_start(w->locks[i], NULL);
 }
 
+static int shell_code(const struct warden *w)
+{
+    return WIFSIGNALED(w->status) ? 128 + WTERMSIG(w->status) : WEXITSTATUS(w->status);
+}
+
 static void record_end(const struct warden *w)
 {
-    int code = WIFSIGNALED(w->status) ? 128 + WTERMSIG(w->status) : WEXITSTATUS(w->status);
     for (size_t i = 0; i < w->n; i++)
-        stile_lock_record_end(w->locks[i], code, NULL);
+        stile_lock_record_end(w->locks[i], shell_code(w), NULL);
+}
+
+/* Until all output is passed on, however long our stdout takes nothing; but a warden that has to
+ * end does not wait for that. */
+static void finish_relay(struct warden *w)
+{
+    w->asked = 0;
+    relay_stop(w->relay);
+    while (!relay_is_over(w->relay) && !w->lost && w->asked == 0) {
+        wait_ready(w->client, &w->inbox, next_ms(w));
+        handle_events(w);
+        check_lease(w);
+    }
+}
+
+/* Exits with 74 for output that was lost, unless the command failed as well. */
+static int check_output(const struct warden *w, int code)
+{
+    bool over = w->relay == NULL || relay_is_over(w->relay);
+    int error = w->relay != NULL && over ? relay_error(w->relay) : 0;
+    if (over && error == 0)
+        return code;
+    say("stdout: %s; the output above is not complete", over ? strerror(error) : "not read");
+    return code == 0 ? EXIT_OUTPUT : code;
+}
+
+static int conclude(struct warden *w)
+{
+    struct warden_end end = {
+        .lock = w->locks[0], .code = shell_code(w), .asked = w->asked && ended_by(w) == w->asked};
+    if (w->relay != NULL)
+        finish_relay(w);
+    int code = code_of(w);
+    if (w->lost || w->job->ended == NULL)
+        return code;
+    if (w->relay != NULL && relay_is_over(w->relay))
+        end.output = relay_whole(w->relay, &end.output_size);
+    int other = w->job->ended(w->job, &end);
+    return check_output(w, other == end.code ? code : ours(w, other));
+}
+
+static bool start_command(struct warden *w)
+{
+    int standard[] = {-1, -1, -1}, failure = 0;
+    char **environment = child_environment(w->options, w->locks, w->n, w->first);
+    if (w->job->keep_output > 0)
+        w->relay = relay_start(&standard[1], STDOUT_FILENO, w->job->keep_output);
+    if (w->job->keep_output == 0 || w->relay != NULL)
+        w->command = child_start(w->options->command, environment, w->signals, standard,
+                                 leaves(w) ? -1 : stile_client_life_fd(w->client));
+    failure = errno;
+    child_environment_free(environment);
+    if (standard[1] >= 0)
+        close(standard[1]);
+    w->running = w->command > 0;
+    if (!w->running)
+        say("%s: cannot start a process: %s", w->options->command[0], strerror(failure));
+    return w->running;
 }
 
 static int start(struct warden *w)
 {
-    char **environment = child_environment(w->options, w->locks, w->n, w->first);
     int64_t left = remaining_ms(w, NULL);
     w->grace_ms = left == STILE_NO_DEADLINE ? 0 : ending_grace_ms(w->options, left);
     w->ending = (struct ending){.name = stile_lock_name(w->locks[0]), .what = "lock"};
     w->report_left_ms = INT64_MAX;
     keep_with_front(w->client, &w->link);
     w->wake_front_ms = now_ms() + WAKE_FRONT_MS;
-    w->command = child_start(w->options->command, environment, w->signals, -1, -1,
-                             leaves(w) ? -1 : stile_client_life_fd(w->client));
-    int failure = errno;
-    child_environment_free(environment);
-    if (w->command < 0) {
-        say("%s: cannot start a process: %s", w->options->command[0], strerror(failure));
+    if (!start_command(w))
         return EXIT_CANNOT_EXEC;
-    }
-    w->running = true;
+    w->led = true;
     record_start(w);
     watch_over(w);
     record_end(w);
-    return code_of(w);
+    return conclude(w);
 }
 
 /* ---- taking and giving back ---- */
+
+static enum stile_status release(struct warden *w, struct stile_lock *lock, struct stile_error *err)
+{
+    return w->election != NULL ? stile_election_resign(w->election, err)
+                               : stile_lock_release(lock, err);
+}
 
 static int give_back(struct warden *w, int code)
 {
     for (size_t i = w->n; i-- > 0;) {
         struct stile_error err = {0};
-        enum stile_status status = stile_lock_release(w->locks[i], &err);
+        enum stile_status status = release(w, w->locks[i], &err);
         if (status == STILE_OK || w->lost)
             continue;
         say_failure("release", status, &err);
@@ -349,6 +418,16 @@ static int give_back(struct warden *w, int code)
             code = ours(w, EXIT_LOST);
     }
     return code;
+}
+
+static int busy(const struct warden *w, const struct grant *grant, enum stile_status status)
+{
+    int code = w->job->refused != NULL ? w->job->refused(w->job, w->client) : WARDEN_GO_ON;
+    if (code != WARDEN_GO_ON)
+        return ours(w, code);
+    if (!(w->options->given & OPT_QUIET))
+        grant_say_refused(grant, w->options, status);
+    return ours(w, EXIT_NOT_ACQUIRED);
 }
 
 static int not_granted(const struct warden *w, const struct grant *grant, enum stile_status status)
@@ -359,12 +438,9 @@ static int not_granted(const struct warden *w, const struct grant *grant, enum s
     }
     if (status == STILE_CANCELLED)
         return ours(w, EXIT_LOST);
-    bool busy = status == STILE_HELD || status == STILE_TIMEOUT;
-    if (!busy)
-        return ours(w, say_failure("run", status, &grant->err));
-    if (!(w->options->given & OPT_QUIET))
-        grant_say_refused(grant, w->options, status);
-    return ours(w, EXIT_NOT_ACQUIRED);
+    if (status == STILE_HELD || status == STILE_TIMEOUT)
+        return busy(w, grant, status);
+    return ours(w, say_failure(w->job->verb, status, &grant->err));
 }
 
 /* Some engines count in whole seconds, or limit the TTL. */
@@ -374,8 +450,8 @@ static void tell_ttl(const struct warden *w)
     if (!(w->options->given & OPT_TTL) || (w->options->given & OPT_QUIET) || given == asked ||
         given == 0 || given == STILE_NO_DEADLINE)
         return;
-    say("run: the engine uses a TTL of %.10g s instead of %.10g s", (double)given / 1000,
-        (double)asked / 1000);
+    say("%s: the engine uses a TTL of %.10g s instead of %.10g s", w->job->verb,
+        (double)given / 1000, (double)asked / 1000);
 }
 
 /* Says what is missing, with a command that can be run as it is printed. */
@@ -387,9 +463,10 @@ static void tell_no_token(const struct warden *w, const char *token_is)
     const char *at = strstr(why, general);
     char *hint = hint_command(w->options, "setup", NULL);
     if (at != NULL)
-        say("run: no fencing token: %.*s%s%s", (int)(at - why), why, hint, at + strlen(general));
+        say("%s: no fencing token: %.*s%s%s", w->job->verb, (int)(at - why), why, hint,
+            at + strlen(general));
     else
-        say("run: no fencing token: %s", why);
+        say("%s: no fencing token: %s", w->job->verb, why);
     free(hint);
 }
 
@@ -397,7 +474,7 @@ static void tell_no_token(const struct warden *w, const char *token_is)
 static int check_token(const struct warden *w)
 {
     const struct stile_caps *caps = stile_client_caps(w->client);
-    bool required = w->options->given & (OPT_FENCED | OPT_GUARD);
+    bool required = w->job->needs_token || (w->options->given & (OPT_FENCED | OPT_GUARD));
     if (caps->token)
         return 0;
     if (required || !(w->options->given & OPT_QUIET))
@@ -413,17 +490,50 @@ static struct stile_lock *first_lock(const struct warden *w)
     return w->locks[i];
 }
 
-/* If the guard cannot be raised, nothing was done under the lock: hold_at_least does not apply. */
+/* Nothing was done under the lock: hold_at_least does not apply. */
+static void give_up(struct warden *w)
+{
+    if (w->election != NULL)
+        stile_election_resign(w->election, NULL);
+    for (size_t i = w->n; i-- > 0 && w->election == NULL;)
+        stile_lock_abandon(w->locks[i], NULL);
+}
+
+static int granted(struct warden *w)
+{
+    int code = w->job->granted != NULL ? w->job->granted(w->job, w->locks[0]) : WARDEN_GO_ON;
+    if (code == WARDEN_GO_ON)
+        return give_back(w, start(w));
+    give_up(w);
+    return ours(w, code);
+}
+
+static int await_start(struct warden *w, int *sig)
+{
+    w->pacing = (struct pacing){.options = w->options,
+                                .client = w->client,
+                                .locks = w->locks,
+                                .n = w->n,
+                                .name = w->first,
+                                .until_ms = w->until_ms,
+                                .inbox = &w->inbox};
+    int code = pace_await(&w->pacing);
+    *sig = w->pacing.sig;
+    return code;
+}
+
 static int raise_and_run(struct warden *w)
 {
     int sig;
     int code = raise_guard(&w->raise, w->options, w->client, first_lock(w), &w->inbox, &sig);
     if (code == 0) {
-        raise_close(&w->raise);
-        return give_back(w, start(w));
+        if (w->job->again == NULL)
+            raise_close(&w->raise);
+        code = await_start(w, &sig);
     }
-    for (size_t i = w->n; i-- > 0;)
-        stile_lock_abandon(w->locks[i], NULL);
+    if (code == 0)
+        return granted(w);
+    give_up(w);
     if (sig == 0)
         return ours(w, code);
     report_send(&w->link, REPORT_DIED_OF, sig);
@@ -436,6 +546,8 @@ static int take_and_run(struct warden *w)
         .client = w->client,
         .locks = w->locks,
         .n = w->n,
+        .election = w->election,
+        .proclaim = w->options->proclaim,
         .wait_ms = w->options->wait_ms,
         .inbox = &w->inbox,
         .audience = w->options->given & OPT_QUIET ? AUDIENCE_NONE
@@ -444,11 +556,83 @@ static int take_and_run(struct warden *w)
         .look = &w->look,
         .self = w->link.front,
     };
+    w->until_ms = w->options->wait_ms > 0 ? now_ms() + w->options->wait_ms : 0;
     enum stile_status status = grant_wait(&grant);
     if (status != STILE_OK)
         return not_granted(w, &grant, status);
     tell_ttl(w);
     return raise_and_run(w);
+}
+
+/* ---- campaigning again ---- */
+
+/* Waits; a signal that asks to end, and the death of the front, end the warden. */
+static bool pause_for(struct warden *w, int64_t ms, int *code)
+{
+    int64_t until = now_ms() + ms;
+    struct event event;
+    while (now_ms() < until && !w->inbox.orphaned) {
+        wait_ready(w->client, &w->inbox, until);
+        while ((event = inbox_next(&w->inbox)).kind != EVENT_NONE) {
+            if ((event.kind != EVENT_SIGNAL && event.kind != EVENT_GROUP) ||
+                !signals_ends_wait(event.sig))
+                continue;
+            report_send(&w->link, REPORT_DIED_OF, event.sig);
+            *code = 128 + event.sig;
+            return false;
+        }
+    }
+    return !w->inbox.orphaned;
+}
+
+/* Nothing of the last leadership may count for the next one. The front has copies of descriptors
+ * that kept it. */
+static void forget_leadership(struct warden *w)
+{
+    w->lost = w->led = w->group_had_it = false;
+    w->status = w->asked = 0;
+    report_send(&w->link, REPORT_DROP, 0);
+}
+
+/* Many commands take SIGHUP as a request to read their configuration again. */
+static bool was_asked_to_end(const struct warden *w)
+{
+    return w->asked != 0 && (w->asked != SIGHUP || ended_by(w) == SIGHUP);
+}
+
+static bool campaigns_again(struct warden *w, int *code)
+{
+    if (w->job->again == NULL || !w->led || was_asked_to_end(w) || w->inbox.orphaned)
+        return false;
+    int64_t pause_ms = w->job->again(w->job, w->lost, *code);
+    if (pause_ms < 0)
+        return false;
+    forget_leadership(w);
+    return pause_for(w, pause_ms, code);
+}
+
+static int lead_again_and_again(struct warden *w)
+{
+    int code;
+    do {
+        code = take_and_run(w);
+    } while (campaigns_again(w, &code));
+    return code;
+}
+
+static int make_election(struct warden *w)
+{
+    struct stile_error err = {0};
+    w->first = w->options->args[0];
+    w->locks = must_alloc(calloc(1, sizeof(struct stile_lock *)));
+    enum stile_status status = stile_election_new(
+        &w->election, w->client, w->first,
+        STILE_ELECTION_OPTIONS(.profile = w->options->profile, .ttl_ms = w->options->ttl_ms), &err);
+    if (status != STILE_OK)
+        return ours(w, say_failure(w->job->verb, status, &err));
+    w->locks[0] = stile_election_lock(w->election);
+    w->n = 1;
+    return 0;
 }
 
 static int by_name(const void *a, const void *b)
@@ -468,7 +652,7 @@ static int make_locks(struct warden *w)
         enum stile_status status =
             stile_lock_new(&w->locks[w->n], w->client, names[w->n], &lock_options, &err);
         if (status != STILE_OK)
-            return ours(w, say_failure("run", status, &err));
+            return ours(w, say_failure(w->job->verb, status, &err));
     }
     return 0;
 }
@@ -500,37 +684,54 @@ static int open_guard(struct warden *w)
     return code == EXIT_USAGE ? code : ours(w, code);
 }
 
+static int opened(struct warden *w)
+{
+    if (w->job->opened == NULL)
+        return WARDEN_GO_ON;
+    sigprocmask(SIG_UNBLOCK, &w->signals->taken, NULL);
+    int code = w->job->opened(w->job, w->client);
+    sigprocmask(SIG_BLOCK, &w->signals->taken, NULL);
+    return code == WARDEN_GO_ON ? code : ours(w, code);
+}
+
 static int warden_life(struct warden *w)
 {
     int code = open_engine(w);
     if (code != 0)
         return ours(w, code);
     if (!inbox_open(&w->inbox, w->signals, &w->link)) {
-        say("run: cannot watch signals: %s", strerror(errno));
+        say("%s: cannot watch signals: %s", w->job->verb, strerror(errno));
         code = ours(w, EXIT_ENGINE);
     }
     if (code == 0)
         code = check_token(w);
     if (code == 0)
-        code = make_locks(w);
+        code = ours(w, pace_check(w->options, w->client));
+    if (code == 0)
+        code = w->job->elects ? make_election(w) : make_locks(w);
     if (code == 0)
         code = open_guard(w);
     if (code == 0)
-        code = take_and_run(w);
+        code = opened(w);
+    if (code == WARDEN_GO_ON)
+        code = lead_again_and_again(w);
     raise_close(&w->raise);
     stile_client_close(w->client);
+    relay_free(w->relay);
     free(w->locks);
     return code;
 }
 
-int warden_main(struct options *options, const struct signals *signals, const struct link *link)
+int warden_run(struct warden_job *job, struct options *options, const struct signals *signals,
+               const struct link *link)
 {
-    struct warden w = {.options = options, .signals = signals, .link = *link};
+    struct warden w = {.job = job, .options = options, .signals = signals, .link = *link};
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     title_set("lock-warden", link->front, options);
     if (!tree_is_visible() && !(options->given & OPT_QUIET))
-        say("run: /proc is missing or belongs to another pid namespace, so processes that the "
+        say("%s: /proc is missing or belongs to another pid namespace, so processes that the "
             "command starts cannot be found: signals reach only the command, and the lock is kept "
-            "until all processes have ended by themselves");
+            "until all processes have ended by themselves",
+            job->verb);
     return warden_life(&w);
 }
