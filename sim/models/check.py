@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: the stile authors
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the models of fenced Redlock with spin: the protocol as it is must have no error in any
-state within the bounds, and each broken variant must have one. The bounds begin with the model's
-name, unless it is fenced_redlock.
+"""Checks the models of fenced Redlock, and of the tokens of PostgreSQL, with spin: the protocol as it is must have no
+error in any state within the bounds, and each broken variant must have one. The bounds begin with the model's name,
+unless it is fenced_redlock.
 
     check.py          all of them, as TAP; with STILE_SOAK set also those with wider bounds
     check.py --list   their names and bounds
@@ -29,11 +29,13 @@ LEASES = "redlock_leases ATTEMPTS=2 "
 GROWS = LEASES + "NO_QUEUES NEW=5 "
 SHRINKS = LEASES + "NO_QUEUES OLD=5 NEW=3 RENEWS=1 "
 RESIZE = "redlock_resize OPERATORS=2 "
+EPOCHS = "token_epochs ENDS=1 CLEARED=0 "
 
 RIGHT = {
     "three_clients_and_a_store": "KEYS CLIENTS=3 ROUNDS=1 STORE",
     "two_clients_twice_each": "CLIENTS=2 ROUNDS=2",
     "fence_keys_expire_beside_other_names": "CLIENTS=3 ROUNDS=1 OTHERS=1",
+    "a_new_handle_guesses": "CLIENTS=2 ROUNDS=1 OTHERS=1 FRESH",
     "a_node_forgets_and_is_adopted": "START=1 CLIENTS=2 ROUNDS=1 FORGETS=1 ADOPTIONS=2",
     "two_nodes_forget_and_are_adopted": "ADOPTIONS=2 " + TWO_LOST,
     "a_node_was_away_and_follows": "CLIENTS=2 ROUNDS=1 FORGETS=1 ADOPTIONS=2 FOLLOWS=2",
@@ -45,6 +47,8 @@ RIGHT = {
     "leases_when_the_group_grows": GROWS + "RENEWS=1",
     "two_operators_resize_at_once": RESIZE + "ADOPTERS=0",
     "two_operators_resize_beside_an_adoption": "redlock_resize OPERATORS=3 GRANTS=2",
+    "tokens_after_an_end_of_any_kind": "token_epochs ENDS=1",
+    "tokens_of_one_server_without_the_clock": "token_epochs NAMES=2 ONE_SERVER NO_CLOCK CLEARED=0",
 }
 SOAK = {
     "keys_and_two_clients_twice_each": "KEYS CLIENTS=2 ROUNDS=2",
@@ -52,6 +56,8 @@ SOAK = {
     "three_adoptions_and_nothing_cut": "ADOPTIONS=3 FOLLOWS=1 " + TWO_LOST,
     "leases_when_the_group_shrinks": SHRINKS,
     "queues_when_the_group_grows": LEASES + "NEW=4 RENEWS=1",
+    "tokens_of_three_epochs": "token_epochs",
+    "tokens_of_three_clients": "token_epochs CLIENTS=3 ROUNDS=1",
     "two_operators_resize_five_nodes": "redlock_resize NODES=5 OPERATORS=2 ADOPTERS=0 GRANTS=2",
 }
 BROKEN = {
@@ -72,6 +78,14 @@ BROKEN = {
     "operators_that_ignore_what_was_agreed_to": RESIZE + "ADOPTERS=0 IGNORES_AGREEMENTS",
     "an_adoption_opens_a_closed_node": RESIZE + "REOPENS",
     "tokens_read_before_a_node_is_closed": RESIZE + "ADOPTERS=0 READS_BEFORE_CLOSING",
+    "an_epoch_is_seen_before_it_is_on_disk": EPOCHS + "NAMES=2 ONE_SERVER NO_CLOCK VISIBLE_EARLY",
+    "a_crash_does_not_empty_the_counter": EPOCHS + "LIFE_LOGGED",
+    "an_epoch_without_the_clock": EPOCHS + "NO_CLOCK",
+    "an_epoch_that_never_ends": EPOCHS + "ROUNDS=3 ENDS_IGNORED",
+    "a_token_is_drawn_before_the_lock": EPOCHS + "DRAWS_FIRST",
+    "the_epoch_is_in_the_row": "token_epochs ENDS=1 EPOCH_IN_ROW",
+    "a_row_is_remembered_beyond_its_session": EPOCHS + "REMEMBERS_LONGER",
+    "a_restored_counter_is_believed": EPOCHS + "BELIEVES_RESTORED",
 }
 
 
@@ -110,7 +124,7 @@ def judge(name, said):
 
 def model_and_options(bounds):
     words = bounds.split()
-    model = words.pop(0) if words[0].startswith("redlock_") else "fenced_redlock"
+    model = words.pop(0) if words[0].islower() else "fenced_redlock"
     return MODELS / (model + ".pml"), ["-D" + bound for bound in words]
 
 

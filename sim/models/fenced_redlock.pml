@@ -292,9 +292,12 @@ end:
         :: A.group < newest -> A.group++
         :: break
         od;
-        if /* a new handle has no guess */
+        if /* a new handle has no guess, or one that fits a name without a fence */
         :: true
         :: last > 0 -> A.guess = last + 1
+#ifdef FRESH
+        :: A.guess = largest + 2 /* more than its client has seen on other names */
+#endif
         fi
     }
     :: d_step { IS_OPEN && SUM(VOTE, a) >= ENOUGH ->

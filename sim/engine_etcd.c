@@ -1,0 +1,191 @@
+/* SPDX-FileCopyrightText: the stile authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A cluster of etcd with one or three members. */
+#include "sim/etcd_server.h"
+#include "sim/faults.h"
+
+#define BUMP 1000000000 /* as etcd's manual recommends */
+
+/* A grant may be under way to a client whose key has gone meanwhile: it learns of it after the next
+ * holder, whose token is larger. */
+#define BY_HAND (BIT(OVERLAP) | BIT(TOKEN_ORDER))
+
+static struct etcd_cluster *cluster;
+static int64_t raised; /* by how much revisions have been raised so far */
+
+static const char *begin(struct random *random)
+{
+    unsigned n = random_once_in(random, 3) ? 1 : 3;
+    cluster = sim_etcd_new(n);
+    raised = 0;
+    return n == 1 ? "etcd://n1" : "etcd://n1,n2,n3";
+}
+
+static void dispose(void)
+{
+    sim_etcd_dispose(cluster);
+}
+
+/* Not every second, so that a snapshot may be old. */
+static void save(void)
+{
+    if (random_once_in(&cluster->random, 4))
+        etcd_cluster_save(cluster);
+}
+
+/* ---- faults of a member ---- */
+
+static void crash(struct fault *fault)
+{
+    etcd_member_crash(sim_etcd_member(fault->server));
+}
+
+static void restart(struct fault *fault)
+{
+    etcd_member_restart(sim_etcd_member(fault->server));
+}
+
+/* Whichever member it is by then. */
+static void stop_leader(struct fault *fault)
+{
+    if (cluster->leader != NULL && etcd_member_runs(cluster->leader))
+        fault->server = cluster->leader->server;
+    strike_stop(fault);
+}
+
+static void crash_leader(struct fault *fault)
+{
+    if (cluster->leader != NULL && etcd_member_runs(cluster->leader))
+        fault->server = cluster->leader->server;
+    crash(fault);
+}
+
+static void cut_off(struct fault *fault)
+{
+    sim_etcd_member(fault->server)->cut_off = true;
+}
+
+static void join_again(struct fault *fault)
+{
+    sim_etcd_member(fault->server)->cut_off = false;
+}
+
+static void overload(struct fault *fault)
+{
+    sim_etcd_member(fault->server)->busy = true;
+}
+
+static void unload(struct fault *fault)
+{
+    sim_etcd_member(fault->server)->busy = false;
+}
+
+/* ---- faults of the cluster ---- */
+
+static void move_leader(struct fault *fault)
+{
+    (void)fault;
+    etcd_cluster_move_leader(cluster);
+}
+
+static void stop_all(struct fault *fault)
+{
+    (void)fault;
+    etcd_cluster_stop(cluster);
+}
+
+static void restart_all(struct fault *fault)
+{
+    (void)fault;
+    for (unsigned i = 0; i < cluster->n; i++)
+        etcd_member_restart(&cluster->members[i]);
+}
+
+static void restore(struct fault *fault)
+{
+    (void)fault;
+    etcd_cluster_restore(cluster, true, 0);
+}
+
+/* The snapshot may be older than the last one that was restored, and must pass it nevertheless. */
+static void restore_ahead(struct fault *fault)
+{
+    (void)fault;
+    raised += BUMP;
+    etcd_cluster_restore(cluster, true, raised);
+}
+
+static void start_empty(struct fault *fault)
+{
+    (void)fault;
+    etcd_cluster_restore(cluster, false, 0);
+}
+
+static void compact(struct fault *fault)
+{
+    (void)fault;
+    etcd_cluster_compact(cluster);
+}
+
+static void revoke_lease(struct fault *fault)
+{
+    etcd_cluster_revoke_one(cluster, fault->number % 4);
+}
+
+static void delete_key(struct fault *fault)
+{
+    etcd_cluster_delete_one(cluster, fault->number % 8);
+}
+
+/* A leader that was stopped may renew a lease that the others have ended, and not know of one that
+ * they have granted. */
+static unsigned also_broken(void)
+{
+    return (cluster->misled ? BIT(OVERLAP) : 0) | (cluster->missed ? BIT(FALSE_LOSS) : 0);
+}
+
+static const char *failed(void)
+{
+    return sim_etcd_failures() > 0 ? "A request is not simulated; the trace says which." : NULL;
+}
+
+static const struct fault_class faults[] = {
+    {"a member is stopped", 4, 0, AT_SERVER, strike_stop, heal_stop},
+    {"the leader is stopped", 4, 0, AT_SERVER, stop_leader, heal_stop},
+    {"a member crashes", 4, 0, AT_SERVER, crash, restart},
+    {"the leader crashes", 4, 0, AT_SERVER, crash_leader, restart},
+    {"a member is cut off from the others", 5, 0, AT_SERVER, cut_off, join_again},
+    {"a member turns requests away", 3, 0, AT_SERVER, overload, unload},
+    {"another member becomes the leader", 5, 0, AT_CLIENT, move_leader, NULL},
+    {"all members crash", 2, 0, AT_CLIENT, stop_all, restart_all},
+    {"the history is compacted", 2, 0, AT_CLIENT, compact, NULL},
+    {"a lease is revoked by hand", 2, BY_HAND, AT_CLIENT, revoke_lease, NULL},
+    {"a key is deleted by hand", 2, BY_HAND, AT_CLIENT, delete_key, NULL},
+    {"an operator breaks a lock", 3, 0, AT_CLIENT, strike_break, NULL},
+    {"an older snapshot is restored", 1, BIT(OVERLAP) | TOKENS, AT_CLIENT, stop_all, restore},
+    /* A waiter's key that comes back has its old revision, and may be granted with it. */
+    {"an older snapshot is restored, and its revision raised", 1, BIT(OVERLAP) | BIT(TOKEN_ORDER),
+     AT_CLIENT, stop_all, restore_ahead},
+    {"the members lose their disks", 1, BIT(OVERLAP) | TOKENS, AT_CLIENT, stop_all, start_empty},
+    {0},
+};
+
+static const struct fault_class more[] = {
+    {"an operator breaks a lock", 8, 0, AT_CLIENT, strike_break_of, NULL},
+    {"the leader is stopped", 6, 0, AT_SERVER, stop_leader, heal_stop},
+    {0},
+};
+
+const struct sim_engine_class sim_etcd_class = {
+    .name = "etcd",
+    .tokens = true,
+    .fifo = true,
+    .begin = begin,
+    .dispose = dispose,
+    .faults = faults,
+    .more = more,
+    .wake_ns = SEC,
+    .also_broken = also_broken,
+    .save = save,
+    .failed = failed,
+};
