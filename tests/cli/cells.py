@@ -76,6 +76,14 @@ def versions(t):
     expect(value_of(t, "k"), "c")
 
 
+def ends(t):
+    """--keep takes a duration, which is not 0 and ten years at most"""
+    for wrong, why in ("0s", "must be more than 0"), ("4000d", "ten years"), ("1", "needs its unit"):
+        done = t.stile("cell", "put", "k", "--keep", wrong, input="x")
+        expect((done.returncode, done.stdout), (64, ""))
+        assert why in done.stderr, done.stderr
+
+
 def tokens(t):
     """a stale token exits 77 with the highest on stderr, another lock's 78"""
     put(t, "k", "new", "--token", "34", "--issuer", "redis:k")
@@ -260,6 +268,6 @@ def issuer_from_the_run(t):
     expect(done.returncode, 78)
 
 
-run_tests([round_trip, bytes_are_kept, closed_stdin, versions, tokens, listing, watching, updating,
-           raising, wrong_words, of_a_file, run_raises, run_with_a_stale_guard,
+run_tests([round_trip, bytes_are_kept, closed_stdin, versions, ends, tokens, listing, watching,
+           updating, raising, wrong_words, of_a_file, run_raises, run_with_a_stale_guard,
            run_lost_while_raising, nested, issuer_from_the_run])

@@ -74,7 +74,7 @@ def refusals(t):
         expect((done.returncode, done.stdout), (code, ""))
         assert text in done.stderr, done.stderr
     crdt(t, "set", "add", "tags", "red")
-    refused(64, "another kind", "counter", "add", "tags")
+    refused(64, "another kind: a set, not a counter", "counter", "add", "tags")
     t.stile("cell", "put", "plain", input="text")
     refused(69, "it does not begin like one", "counter", "get", "plain")
     refused(64, "1x: not a whole number", "counter", "add", "hits", "1x")

@@ -333,13 +333,19 @@ def failing_line(error):
     return "%s: %s" % (where, shorten(str(why).strip()))
 
 
+def tests_traceback(error):
+    """Without the frame of run_test, which is in all of them."""
+    frames = error.__traceback__.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+
+
 def run_test(case, scene):
     """Why it failed, or None."""
     try:
         case(scene)
         return None
     except Exception as error:  # whatever it is, the next test runs
-        print("# " + traceback.format_exc().rstrip().replace("\n", "\n# "))
+        print("# " + tests_traceback(error).replace("\n", "\n# "))
         for line in scene.record():
             print("# " + shorten(line))
         return failing_line(error)

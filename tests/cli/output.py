@@ -4,12 +4,14 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import unicodedata
 
 from kit import STILE, expect, run_tests
 
-VERBS = "run acquire renew release ls show watch break caps doctor setup".split()
+VERBS = ("run once elect leader acquire renew release ls show watch break caps doctor setup advise torture "
+         "pace jobs cell crdt guard file").split()
 
 
 def usage(t, *args, says="", **how):
@@ -33,6 +35,7 @@ def help_for_everything(t):
         expect(t.stile("help", verb).stdout, done.stdout)
         expect(t.stile(verb, "-h").stdout, done.stdout)
         assert max(map(len, done.stdout.splitlines())) <= 80
+        assert not re.search(r"(?m) $", done.stdout), done.stdout
     expect(t.stile("help").stdout, overall.stdout)
     done = t.stile()
     expect((done.returncode, done.stdout, done.stderr), (64, "", overall.stdout))
@@ -77,6 +80,17 @@ def did_you_mean(t):
     usage(t, "help", "relase", says="did you mean stile release?")
     usage(t, "job", "ls", says="did you mean stile jobs?")
     usage(t, "jobs", "ad", "q", says="did you mean stile jobs add? See stile jobs --help")
+    for words in ("cell",), ("crdt", "set"), ("jobs",):
+        for option in ("-eredis://u:s3cret@h",), ("--engine=redis://u:s3cret@h",), ("-e", "redis://u:s3cret@h"):
+            said = usage(t, *words, *option, "x", says="options come after the verb, as in stile " + " ".join(words))
+            assert "s3cret" not in said, said
+    for words in (), ("cell",), ("crdt", "set"):
+        said = usage(t, *words, "redis://u:s3cret@h", says="redis: no such verb")
+        assert "s3cret" not in said, said
+    for verb in "caps", "doctor", "advise":
+        for url in "redis://u:s3cret@h", "host=h password=s3cret":
+            said = usage(t, verb, *["local:"][:verb != "advise"], url, says="one argument too many")
+            assert "s3cret" not in said, said
     usage(t, "jobs", "frobnicate", says="no such verb; see stile jobs --help")
     usage(t, "ls", "--josn", says="--josn: unknown option; did you mean --json? See stile ls --help")
     usage(t, "run", "--hold", "1s", "x", "--", "true", says="did you mean --hold-at-least?")
@@ -90,11 +104,13 @@ def did_you_mean(t):
 def caps_without_a_server(t):
     """caps of an engine that cannot be reached: what it promises in general, and a note"""
     built = os.environ["ENGINES_BUILT"].split()
+    t.env.update(AWS_ACCESS_KEY_ID="id", AWS_SECRET_ACCESS_KEY="secret")
     for engine, url, lease in (
             ("redis", "redis://127.0.0.1:1", "claim"),
             ("redlock", "redlock://127.0.0.1:1,127.0.0.2:1,127.0.0.3:1", "claim"),
             ("etcd", "etcd://127.0.0.1:1", "session"),
             ("zk", "zk://127.0.0.1:1", "session"),
+            ("dynamodb", "dynamodb://table?region=eu-test-1&endpoint=http://127.0.0.1:1", "claim"),
             ("postgres", "postgres://u:s3cret@127.0.0.1:1/x", "session"),
             ("postgres", "postgres://u:s3cret@127.0.0.1:1/x?mode=table", "claim"),
             ("postgres", "postgres://127.0.0.1:1/x?mode=row", "session"),
@@ -278,6 +294,17 @@ def watch_prints_every_change(t):
     t.release(held)
 
 
+def watch_ends_with_its_directory(t):
+    """a watch of a lock, a cell or a leader ends within seconds if the directory of local: is removed"""
+    watching = [t.start(*verb, "x") for verb in (("watch",), ("cell", "watch"), ("leader", "--watch"))]
+    for running in watching:
+        running.line()
+    shutil.rmtree(t.path("engine"))
+    for running in watching:
+        expect(running.wait(), 69)
+        assert "removed" in running.err.end()
+
+
 def break_says_from_whom(t):
     """break: says from whom it took it; --token spares a newer grant; a free name is fine"""
     held = t.hold("x")
@@ -364,8 +391,25 @@ def closed_descriptors_stay_closed(t):
             expect(os.readlink("/proc/%d/fd/%d" % (pid, fd)), "/dev/null")
 
 
+def verb_of_another_program(t):
+    """sim: options, output and exit code are those of its program; a missing one is named"""
+    t.env["STILE_LIBEXEC"] = t.dir
+    program = os.path.join(t.dir, "stile-sim")
+    done = t.stile("sim", "--seeds", "3")
+    expect((done.returncode, done.stdout), (69, ""))
+    assert program in done.stderr and "install the package stile-sim" in done.stderr, done.stderr
+    with open(program, "w", encoding="utf-8") as file:
+        file.write('#!/bin/sh\necho "$@"; exit 7\n')
+    expect(t.stile("sim").returncode, 69)  # not executable
+    os.chmod(program, 0o755)
+    done = t.stile("sim", "--seeds", "3", "-e", "a b")
+    expect((done.returncode, done.stdout, done.stderr), (7, "--seeds 3 -e a b\n", ""))
+    expect(t.stile("help", "sim").stdout, "--help\n")
+
+
 run_tests([
     help_for_everything,
+    verb_of_another_program,
     version,
     wrong_words,
     did_you_mean,
@@ -378,7 +422,7 @@ run_tests([
     tables_line_up,
     ls_has_all_and_prefixes,
     show_tells_holder_and_queue,
-    watch_prints_every_change,
+    watch_prints_every_change, watch_ends_with_its_directory,
     break_says_from_whom,
     caps_tells_promises,
     detached_verbs_are_refused_by_local,

@@ -13,6 +13,7 @@ WORDS = ("", "nonsense")
 
 # engine, URL up to its parameters, what its strict parameters are
 PLACES = {
+    "local": [("local:/nowhere?", {"fair": NUMBERS + ("101", "1ms"), "allow": WORDS})],
     "redis": [("rediss://127.0.0.1:%d?", {"insecure": BOOLEANS, "wait_replicas": NUMBERS + ("101",),
                                          "wait_timeout": NUMBERS + ("2501",), "allow": WORDS}),
               ("redis+unix:///nowhere?", {"db": NUMBERS + ("65536",)}),
@@ -23,6 +24,8 @@ PLACES = {
                   "insecure": BOOLEANS, "fence": BOOLEANS, "allow": WORDS,
                   "node_timeout": NUMBERS + ("0", "60001")})],
     "etcd": [("etcds://127.0.0.1:%d?", {"insecure": BOOLEANS, "dialect": WORDS})],
+    "dynamodb": [("dynamodb://table?region=eu-test-1&endpoint=http://127.0.0.1:%d&", {
+        "poll": NUMBERS + ("19", "60001")})],
     "zookeeper": [("zk://127.0.0.1:%d?", {"sasl": BOOLEANS, "dialect": WORDS})],
     "mysql": [("mysql://root@127.0.0.1:%d?", {
         "insecure": BOOLEANS, "tls": BOOLEANS, "sessions": NUMBERS + ("0", "1", "1001"),
@@ -43,6 +46,7 @@ FINE = {
               "redlocks://127.0.0.1:%d,127.0.0.2:%d,127.0.0.3:%d?fence=no&node_timeout=60000",
               "redis+sentinel://127.0.0.1:%d/m?db=3"],
     "etcd": ["etcds://127.0.0.1:%d?insecure=off"],
+    "dynamodb": ["dynamodb://table?region=eu-test-1&endpoint=http://127.0.0.1:%d&poll=20"],
     "mysql": ["mysql://root@127.0.0.1:%d?tls=false&insecure=0&sessions=2"],
     "postgres": ["postgres://u@127.0.0.1:%d/d?sessions=2&keepalives=0&sslsni=1&connect_timeout=3",
                  "postgres://u@127.0.0.1:%d/d?poll=0", "postgres://u@127.0.0.1:%d/d?poll=1000"],
@@ -72,12 +76,13 @@ def refused(t, url, key):
 def table(engine):
     def case(t):
         t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
+        t.env.update(AWS_ACCESS_KEY_ID="id", AWS_SECRET_ACCESS_KEY="secret")  # else it looks for an instance's
         port = free_port()
         for url, params in PLACES[engine]:
             for key, values in params.items():
                 for value in values:
                     refused(t, at(url, port) + key + "=" + value, key)
-        for url in FINE[engine]:
+        for url in FINE.get(engine, ()):
             done = t.stile("ls", "-e", at(url, port))
             expect((done.returncode, done.stdout), (69, ""), url + ": " + done.stderr)
     case.__name__ = engine

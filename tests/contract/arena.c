@@ -29,6 +29,7 @@ void arena_reset(void)
     a->inside = a->count = a->overlaps = 0;
     a->last_token = a->backwards = 0;
     a->within = a->most = 0;
+    a->n_stamps = 0;
 }
 
 void arena_work(uint64_t worker, uint64_t token)
@@ -79,4 +80,11 @@ enum stile_status hammer(struct stile_lock *const *locks, size_t n, unsigned rou
             return status;
     }
     return STILE_OK;
+}
+
+void arena_stamp(uint64_t at_ns)
+{
+    uint64_t place = atomic_fetch_add(&suite.arena->n_stamps, 1);
+    if (place < STAMPS_MAX)
+        suite.arena->stamps[place] = at_ns;
 }

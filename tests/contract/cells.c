@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- kit ---- */
 
@@ -510,7 +511,36 @@ static void test_cells_are_watched_without_waiting(void **state)
     check_status(STILE_CANCELLED, o->status);
 }
 
+/* ---- the engine's clock ---- */
+
+static int64_t time_read(struct scene *s)
+{
+    struct stile_cell *cell = cell_of(s, s->name);
+    int64_t time_us = cell->time_us;
+    stile_cell_free(cell);
+    return time_us;
+}
+
+/* The servers of the tests run on this machine. An hour is what a wrong time zone would add. */
+static void test_a_read_cell_comes_with_the_engines_time(void **state)
+{
+    struct scene *s = *state;
+    const int64_t hour_us = INT64_C(3600) * 1000000;
+    if (!has_cells(s))
+        return;
+    if (!stile_client_caps(s->client)->clock) {
+        assert_int_equal(time_read(s), 0);
+        return;
+    }
+    int64_t first = time_read(s), here = (int64_t)time(NULL) * 1000000;
+    assert_true(first > here - hour_us && first < here + hour_us);
+    put_text(s->client, s->name, "one");
+    int64_t second = time_read(s);
+    assert_true(second > first && second < first + hour_us);
+}
+
 SUITE_PART(cells, SCENE_TEST(test_cells_are_read_as_they_were_put),
+           SCENE_TEST(test_a_read_cell_comes_with_the_engines_time),
            SCENE_TEST(test_cells_hold_any_bytes_up_to_the_limit),
            SCENE_TEST(test_cells_are_created_once), SCENE_TEST(test_cells_are_replaced_by_version),
            SCENE_TEST(test_cells_never_repeat_a_version),

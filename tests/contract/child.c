@@ -154,6 +154,42 @@ static void do_climb(const char *args)
     do_rounds(args, climb, "climbed");
 }
 
+/* Says that it runs and, if it is to, waits for a line. */
+static int run_once(struct stile_once_output *output, struct stile_lock *lock, void *waits)
+{
+    static char text[32], line[16];
+    uint64_t token = 0;
+    stile_lock_token(lock, &token);
+    if (*(int *)waits) {
+        printf("running %llu\n", (unsigned long long)token);
+        fflush(stdout);
+        if (!fgets(line, sizeof line, stdin))
+            return 1;
+    }
+    arena_work((uint64_t)getpid(), token);
+    output->size = (size_t)sprintf(text, "%llu", (unsigned long long)token);
+    output->bytes = text;
+    return 0;
+}
+
+/* WAITS TTL KEY: the result is the token of its run. */
+static void do_once(const char *args)
+{
+    struct stile_once_result *result;
+    char hex[2 * STILE_NAME_MAX + 1], key[STILE_NAME_MAX + 1];
+    int waits;
+    long long ttl;
+    if (sscanf(args, "%d %lld %1024s", &waits, &ttl, hex) != 3) {
+        printf("failed to understand\n");
+        return;
+    }
+    unhex(key, sizeof key, hex);
+    enum stile_status status = stile_once(&result, child.client, key, run_once, &waits,
+                                          STILE_ONCE_OPTIONS(.ttl_ms = ttl), NULL);
+    answer(status, status ? "" : result->bytes);
+    stile_once_free(result);
+}
+
 static void do_held(const char *args)
 {
     (void)args;
@@ -201,6 +237,29 @@ static void do_crowd(const char *args)
     answer(status, "crowded");
 }
 
+/* "count per_ms tolerance_ms rounds name"; the answer has the time of the last start. */
+static void do_pace(const char *args)
+{
+    struct stile_pace_options o = stile_pace_options_init();
+    char name[STILE_NAME_MAX + 1];
+    unsigned rounds;
+    long long per, tolerance;
+    uint64_t stamp = 0;
+    enum stile_status status = STILE_OK;
+    if (sscanf(args, "%u %lld %lld %u %512s", &o.count, &per, &tolerance, &rounds, name) != 5) {
+        printf("failed to understand\n");
+        return;
+    }
+    o.per_ms = per;
+    o.tolerance_ms = tolerance;
+    for (; rounds > 0 && !status; rounds--)
+        status = pace_and_stamp(child.client, name, &o, &stamp);
+    if (status)
+        answer(status, "");
+    else
+        printf("paced %llu\n", (unsigned long long)stamp);
+}
+
 static void be_a_stray(void)
 {
     close(STDIN_FILENO);
@@ -242,10 +301,12 @@ static const struct {
     {"put ", do_put},
     {"count ", do_count},
     {"climb ", do_climb},
+    {"once ", do_once},
     {"held\n", do_held},
     {"lost\n", do_lost},
     {"hammer ", do_hammer},
     {"crowd ", do_crowd},
+    {"pace ", do_pace},
     {"fork\n", do_fork},
     {"spawn\n", do_spawn},
 };

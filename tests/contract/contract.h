@@ -26,6 +26,7 @@
 #define PEERS_MAX   32
 #define CLIENTS_MAX 4
 #define QUEUE_MAX   64
+#define STAMPS_MAX  256
 #define COUNT(a)    (sizeof(a) / sizeof *(a))
 
 struct suite {
@@ -116,6 +117,8 @@ void await_state(struct scene *scene, const char *name, size_t holders, size_t w
 void await_seen(struct scene *scene, const char *name, size_t holders, size_t waiters,
                 struct seen *seen);
 void await_ghost(struct scene *scene, const char *name);
+/* The holder has that token. */
+void await_token(struct scene *scene, const char *name, uint64_t token);
 void check_free(struct scene *scene, const char *name);
 size_t count_listed(struct stile_client *client, const char *prefix);
 
@@ -130,6 +133,12 @@ size_t count_cells(struct stile_client *client, const char *prefix);
 enum stile_status count_up(struct stile_client *client, const char *key, unsigned rounds);
 /* Writes tokens that grow, among others that do the same; the arena notes what goes back. */
 enum stile_status climb(struct stile_client *client, const char *key, unsigned rounds);
+
+/* ---- paces ---- */
+
+/* Waits for a start and notes its time in the arena. */
+enum stile_status pace_and_stamp(struct stile_client *client, const char *name,
+                                 const struct stile_pace_options *options, uint64_t *stamp);
 
 int64_t now_ms(void);
 bool readable(int fd, int64_t wait_ms);
@@ -167,6 +176,8 @@ struct arena {
     _Atomic uint64_t inside, count, overlaps;
     _Atomic uint64_t last_token, backwards;
     _Atomic int within, most;
+    _Atomic uint64_t n_stamps;
+    uint64_t stamps[STAMPS_MAX]; /* of starts, in any order */
 };
 
 struct arena *arena_map(void);
@@ -174,6 +185,7 @@ void arena_reset(void);
 void arena_work(uint64_t worker, uint64_t token);
 void arena_crowd_in(void); /* for slots and readers: how many at once */
 void arena_crowd_out(void);
+void arena_stamp(uint64_t at_ns);
 
 /* Acquires, works inside, releases. 0 rounds: until killed. */
 enum stile_status hammer(struct stile_lock *const *locks, size_t n, unsigned rounds,
@@ -194,7 +206,11 @@ enum stile_status hammer(struct stile_lock *const *locks, size_t n, unsigned rou
     X(breaking)                                                                                    \
     X(history)                                                                                     \
     X(cells)                                                                                       \
+    X(kept)                                                                                        \
+    X(once)                                                                                        \
     X(guards)                                                                                      \
+    X(elect)                                                                                       \
+    X(pace)                                                                                        \
     X(names)                                                                                       \
     X(many)                                                                                        \
     X(events)                                                                                      \

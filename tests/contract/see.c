@@ -67,6 +67,7 @@ struct wanted {
     struct seen seen;
     size_t holders, waiters;
     bool ghost, queue;
+    uint64_t token;
 };
 
 static int is_as_wanted(const struct stile_info *info, void *data)
@@ -75,6 +76,8 @@ static int is_as_wanted(const struct stile_info *info, void *data)
     note_seen(info, &w->seen);
     if (w->ghost)
         return w->seen.ghosts == 1;
+    if (w->token)
+        return info->holders == 1 && info->claims[0].token == w->token;
     return info->holders == w->holders && (!w->queue || info->waiters == w->waiters);
 }
 
@@ -105,6 +108,12 @@ void await_state(struct scene *scene, const char *name, size_t holders, size_t w
 void await_ghost(struct scene *scene, const char *name)
 {
     struct wanted wanted = {.ghost = true};
+    await(scene, name, &wanted);
+}
+
+void await_token(struct scene *scene, const char *name, uint64_t token)
+{
+    struct wanted wanted = {.token = token};
     await(scene, name, &wanted);
 }
 

@@ -67,7 +67,7 @@ def manual_has_every_status_with_its_text():
 
 
 def manual_is_of_this_version():
-    for page in "stile.1", "stile.3":
+    for page in "stile.1", "stile-sim.1", "stile-play.1", "stile.3":
         assert '"stile %s"' % VERSION in read("man", page), page
     assert "version: '%s'" % VERSION in read("meson.build")
     assert "## " + VERSION in read("CHANGELOG.md")
@@ -83,11 +83,28 @@ def manual_has_no_warnings():
         assert len(done.stdout) > 1000 and not wide, (page, wide)
 
 
-def verbs():
+def all_verbs():
     """As main.c has them: run, ls, ... and "jobs add", ... and "crdt set add", ..."""
     names = re.findall(r"&verb_(\w+)", read("cli", "main.c"))
     assert len(names) >= 17, names
     return [name.replace("_", " ") for name in names]
+
+
+# Verbs that are programs of their own, with options and a manual page of their own.
+PROGRAMS = ["sim", "play"]
+
+
+def verbs():
+    return [verb for verb in all_verbs() if verb not in PROGRAMS]
+
+
+def built_programs():
+    tree = os.path.dirname(os.path.dirname(COMMAND))
+    return [verb for verb in PROGRAMS if os.path.exists(os.path.join(tree, verb, "stile-" + verb))]
+
+
+def verbs_with_help():
+    return verbs() + built_programs()
 
 
 def helped(*words):
@@ -120,34 +137,56 @@ def default_in(text):
 
 
 def all_options():
-    """Those of all verbs; one that two verbs have is the same for both."""
+    """{key: (letter, metavariable, {verb: default})}: one that two verbs have differs in its default only,
+    except those in TWICE."""
     found = {}
     for verb in verbs():
-        for name, row in options_of(*verb.split()).items():
-            assert found.setdefault(name, row) == row, (verb, name, row, found[name])
+        for name, (letter, value, default) in options_of(*verb.split()).items():
+            row = found.setdefault(key_of(name, value), (letter, value, {}))
+            assert row[:2] == (letter, value), (verb, name, row)
+            row[2][verb] = default
     return found
+
+
+def default_for(verb, text):
+    """Of a verb, from the manual's words for all: "10s; renew: as acquired". A group stands for its verbs."""
+    if text is None:
+        return None
+    common, *others = text.split("; ")
+    special = dict(other.split(": ", 1) for other in others)
+    return special.get(verb, special.get(verb.split()[0], common))
+
+
+# Options whose value means something else in another verb, and those verbs' metavariables.
+TWICE = {"for": "GOAL"}
+
+
+def key_of(name, value):
+    """Two options of one name have two keys."""
+    return name if TWICE.get(name, value) == value else "%s %s" % (name, value)
 
 
 def words_of(roff):
     return re.sub(r" +(?=[,.;:)])", "", " ".join(plain(roff).split()))
 
 
-def described_options():
+def described_options(page="stile.1"):
     """The same from the manual, and what follows each."""
-    section = read("man", "stile.1").split("\n.SH OPTIONS\n")[1].split("\n.SH ")[0]
+    section = read("man", page).split("\n.SH OPTIONS\n")[1].split("\n.SH ")[0]
     found, texts = {}, {}
     for entry in section.split("\n.TP\n")[1:]:
         head, text = entry.split("\n", 1)
         parsed = re.fullmatch(r"(?:-(\w), )?--([a-z-]+)(?: ([A-Z]+))?", words_of(head))
         assert parsed, head
         letter, name, value = parsed.groups()
-        found[name], texts[name] = (letter, value, default_in(words_of(text))), text
+        key = key_of(name, value)
+        found[key], texts[key] = (letter, value, default_in(words_of(text))), text
     return found, texts
 
 
 def help_fits_a_terminal():
     groups = {verb.split()[0] for verb in verbs() if " " in verb}
-    for words in [[]] + [[group] for group in sorted(groups)] + [verb.split() for verb in verbs()]:
+    for words in [[]] + [[group] for group in sorted(groups)] + [verb.split() for verb in verbs_with_help()]:
         wide = [line for line in helped(*words).splitlines() if len(line) > 80]
         assert not wide, (words, wide)
 
@@ -155,11 +194,11 @@ def help_fits_a_terminal():
 def help_has_every_verb():
     overview = re.findall(r"(?m)^  stile ((?:[a-z]+ )*)([a-z|]+) ", helped())
     named = [group + verb for group, words in overview for verb in words.split("|")]
-    assert sorted(named) == sorted(verbs()), set(named) ^ set(verbs())
+    assert sorted(named) == sorted(all_verbs()), set(named) ^ set(all_verbs())
 
 
 def help_has_usage_with_each_option():
-    for verb in verbs():
+    for verb in verbs_with_help():
         usage = helped(*verb.split()).split("\n\n")[0]
         named = re.findall(r"(?<=[ \[])(-\w|--[a-z-]+)(?: ([A-Z]+))?(?=[ \]])", usage)
         expected = [("-" + letter if letter else "--" + name, value or "")
@@ -168,32 +207,46 @@ def help_has_usage_with_each_option():
 
 
 # Nothing is done instead if these are not given.
-WITHOUT_DEFAULT = {"slots", "conflict-exit-code", "proclaim", "key"}
+WITHOUT_DEFAULT = {"slots", "conflict-exit-code", "proclaim", "key", "rate"}
 
 
 def help_has_every_default():
-    for name, (_, value, default) in all_options().items():
-        assert (default is not None) == (value is not None and name not in WITHOUT_DEFAULT), name
+    for name, (_, value, defaults) in all_options().items():
+        for verb, default in defaults.items():
+            assert (default is not None) == (value is not None and name not in WITHOUT_DEFAULT), (verb, name)
 
 
 def help_has_the_defaults_of_the_library():
     options = all_options()
     ttl = re.search(r"PROFILE_DEFAULT\] = \{(\d+)000 \*", read("src", "core", "retry.c")).group(1)
-    assert options["ttl"][2].split(",")[0] == ttl + "s", options["ttl"]
+    for verb, default in options["ttl"][2].items():
+        assert default.split(",")[0] == ("as acquired" if verb == "renew" else ttl + "s"), (verb, default)
     for name, field in ("lease", "lease_ms"), ("tries", "tries"), ("backoff", "backoff_ms"):
         comment = re.search(r"\b%s; .*\((.*)\) \*/" % field, JOBS).group(1)
-        assert options[name][2] == comment.replace(" ", ""), (name, comment)
+        assert set(options[name][2].values()) == {comment.replace(" ", "")}, (name, comment)
 
 
 def manual_has_the_options_of_the_command():
     described, _ = described_options()
     options = all_options()
-    differ = {name: (options.get(name), described.get(name)) for name in options | described
-              if options.get(name) != described.get(name)}
-    assert not differ, differ
+    assert set(options) == set(described), set(options) ^ set(described)
+    for name, (letter, value, defaults) in options.items():
+        assert described[name][:2] == (letter, value), (name, described[name])
+        differ = {verb: default for verb, default in defaults.items()
+                  if default != default_for(verb, described[name][2])}
+        assert not differ, (name, differ, described[name][2])
     for verb in verbs():
         mine = list(options_of(*verb.split()))
         assert mine == [name for name in described if name in mine], (verb, mine)
+
+
+def manual_of_a_program_has_its_options():
+    for verb in built_programs():
+        described, _ = described_options("stile-%s.1" % verb)
+        options = options_of(verb)
+        assert list(described.items()) == list(options.items()), (described, options)
+        assert all(default or not value or name in WITHOUT_DEFAULT
+                   for name, (_, value, default) in options.items()), options
 
 
 def manual_has_the_verbs_of_an_option():
@@ -202,14 +255,16 @@ def manual_has_the_verbs_of_an_option():
         found = re.match(r'\.BR (.*) :\n', text)
         if found:
             named = words_of(".BR " + found.group(1)).split(", ")
-            accept = [verb for verb in verbs() if name in options_of(*verb.split())]
+            accept = [verb for verb in verbs()
+                      if name in [key_of(option, row[1]) for option, row in
+                                  options_of(*verb.split()).items()]]
             assert sorted(named) == sorted(accept), (name, named, accept)
 
 
 def manual_has_every_verb():
     page = plain(read("man", "stile.1"))
     synopsis, rest = page.split(".SH DESCRIPTION")
-    for verb in verbs():
+    for verb in all_verbs():
         assert re.search(r"(?m)^stile %s\b" % verb, synopsis), verb
         assert re.search(r"\bstile %s\b" % verb, rest), verb
 
@@ -249,7 +304,7 @@ def manual_has_examples_that_work():
 
 def top_words():
     """What can follow `stile`."""
-    return sorted({verb.split()[0] for verb in verbs()})
+    return sorted({verb.split()[0] for verb in all_verbs()})
 
 
 def options(verb):
@@ -346,15 +401,21 @@ def offers_verbs_and_options(complete):
     words = sorted(top_words() + ["--engines", "--help", "--version"])
     assert sorted(complete("")) == words, complete("")
     assert complete("rel") == ["release"]
-    for verb in verbs():
+    for verb in verbs_with_help():
         offered = sorted(set(complete(*verb.split(), "--")))
         assert offered == options(verb), (verb, offered)
     assert complete("run", "--profile", "f") == ["financial"]
     assert complete("jobs", "ls", "--state", "cl") == ["claimed"]
+    assert complete("advise", "--writes-to", "my") == ["mysql"]
+    assert complete("guard", "sql", "--dialect", "my") == ["mysql"]
+    for script in complete("guard", "lua", "--script", ""):
+        assert run(COMMAND, "guard", "lua", "--script", script).returncode == 0, script
+    assert len(complete("guard", "lua", "--script", "")) == 9
     assert complete("jobs", "re") == ["retry"]
     assert complete("crdt", "s") == ["set"]
     assert complete("crdt", "counter", "a") == ["add"]
     assert complete("run", "--wait", "5") == ["5m"]
+    assert complete("sim", "--engine", "redl") == (["redlock"] if built_programs() else [])
     assert complete("run", "-E", "") == complete("run", "--slots", "") == []
     assert complete("run", "-x/;e echo ran >&2;s/", "--tr") == ["--try"]  # no part of a script
     assert complete("run", "-e", "lo") == complete("caps", "lo") == ["local:"]
@@ -421,6 +482,7 @@ CASES = [
     help_has_every_default,
     help_has_the_defaults_of_the_library,
     manual_has_the_options_of_the_command,
+    manual_of_a_program_has_its_options,
     manual_has_the_verbs_of_an_option,
     manual_has_every_verb,
     manual_explains_every_metavariable,

@@ -30,7 +30,7 @@ LAYERS = {
                   "engines/registry.h", "core/"),
     "src/recipes/": ("stile.h", "base/", "io/", "engines/engine.h", "core/", "."),
     # Headers without anything of the library.
-    "cli/": ("stile.h", "base/nearest.h", "engines/redis/guard/texts.h", "."),
+    "cli/": ("stile.h", "base/build_tree.h", "base/nearest.h", "engines/redis/guard/texts.h", "."),
 }
 
 
@@ -260,8 +260,10 @@ def nothing_is_left_to_do_later():
 PERSON = r"(?:user|administrator|anyone|someone|everyone|reader|developer|operator|author)s?"
 SLIPS = re.compile(r"\bthe own\b|\bany ?more\b|\bwhat who\b|\bhow-manieth\b"
                    r"|(?<![-\w\"'(])(?:(?P<person>\b%s,? )|\b)who(?:ever)?\b(?=[ ,])" % PERSON, re.I)
-SOURCES = ".c", ".h", ".cpp", ".hpp", ".py", ".sh", ".lua", ".sql", "meson.build"
-PROSE = ".c", ".h", ".py", ".lua", ".sql", ".md", ".1", ".3", ".patch", ".pml", ".build"
+SOURCES = (".c", ".h", ".cpp", ".hpp", ".py", ".sh", ".lua", ".sql", ".js", ".css", ".html",
+           "meson.build")
+PROSE = (".c", ".h", ".py", ".lua", ".sql", ".md", ".1", ".3", ".patch", ".pml", ".build", ".js",
+         ".css", ".html")
 EXEMPT = "docs/style.md", "tests/headers/sources.py"  # they quote what they forbid
 
 
@@ -275,7 +277,7 @@ def prose_has_named_subjects():
     assert slips_in("/* Woken is\n * who waits. */") and slips_in("it was not ours any\n * more")
     assert slips_in("Who waits, polls") and slips_in("the own key")
     assert not slips_in("an administrator\n * who may, and anyone who reads; whose turn it is")
-    for folder in "src", "cli", "include", "man", "docs", "tests", "bench", "sim", "examples":
+    for folder in "src", "cli", "include", "man", "docs", "tests", "bench", "sim", "examples", "web":
         for path in files(folder, *PROSE):
             if path not in EXEMPT and not path.startswith("tests/headers/0.1.0/"):
                 assert not slips_in(read(path)), "%s: %s" % (path, slips_in(read(path)))

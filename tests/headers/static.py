@@ -17,6 +17,7 @@ STILE, ENGINES, LIBRARIES = sys.argv[1], sys.argv[2].split(","), sys.argv[3:]
 # What the names begin with that the objects of an engine's folder share with others. mysql_ and
 # mariadb_ belong to the client library.
 PREFIXES = {
+    "dynamodb": ("ddb_",),
     "local": ("local_",),
     "etcd": ("etcd_",),
     "kit": ("doctor_", "leased_", "link_"),
@@ -33,6 +34,7 @@ URLS = {
     "mysql": "mysql://x@127.0.0.1:1/x",
     "etcd": "etcd://127.0.0.1:1",
     "zookeeper": "zk://127.0.0.1:1",
+    "dynamodb": "dynamodb://table?region=eu-test-1&endpoint=http://127.0.0.1:1",
 }
 
 

@@ -193,8 +193,10 @@ def a_line_that_is_too_long(t):
     said = jobs(t, "add", "long", "--lines", code=64,
                 input="".join("x%d\n" % i for i in range(1001)) + "y" * (3 * limit) + "\nlast\n")
     assert "line 1002: has %d bytes, %d is the limit" % (3 * limit, limit) in said, said
-    assert "lines 1 to 1000 have been added, and none after them" in said, said
-    expect(SERVER.sql("select count(*) from %s where queue = 'long'" % TABLE), "1000")
+    # 1000 make a batch, but so do those after which nothing arrives for a moment.
+    added = int(re.search(r"lines 1 to (\d+) have been added, and none after them", said).group(1))
+    assert 0 < added <= 1001, said
+    expect(SERVER.sql("select count(*) from %s where queue = 'long'" % TABLE), str(added))
     SERVER.sql("delete from %s where queue = 'long'" % TABLE)
     said = jobs(t, "add", "long", "--lines", code=64, input="z" * (limit + 1))
     assert "line 1: has %d bytes" % (limit + 1) in said and "no line has been added" in said, said

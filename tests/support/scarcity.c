@@ -8,6 +8,7 @@
 
 struct scarcity scarcity;
 _Atomic long scarcity_outstanding;
+const bool scarcity_of_memory = true;
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t n, size_t size);
@@ -15,6 +16,7 @@ void *__real_realloc(void *old, size_t size);
 char *__real_strdup(const char *text);
 char *__real_strndup(const char *text, size_t n);
 int __real_vasprintf(char **text, const char *format, va_list args);
+FILE *__real_open_memstream(char **text, size_t *size);
 void __real_free(void *memory);
 
 void *__wrap_malloc(size_t size);
@@ -24,6 +26,7 @@ char *__wrap_strdup(const char *text);
 char *__wrap_strndup(const char *text, size_t n);
 int __wrap_asprintf(char **text, const char *format, ...);
 int __wrap_vasprintf(char **text, const char *format, va_list args);
+FILE *__wrap_open_memstream(char **text, size_t *size);
 void __wrap_free(void *memory);
 
 void scarcity_begin(unsigned at, bool and_all_that_follow)
@@ -97,6 +100,14 @@ int __wrap_asprintf(char **text, const char *format, ...)
     int n = __wrap_vasprintf(text, format, args);
     va_end(args);
     return n;
+}
+
+/* Its text is the caller's to free once the stream is closed. */
+FILE *__wrap_open_memstream(char **text, size_t *size)
+{
+    FILE *stream = refuse() ? NULL : __real_open_memstream(text, size);
+    counted(stream);
+    return stream;
 }
 
 void __wrap_free(void *memory)

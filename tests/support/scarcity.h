@@ -15,6 +15,7 @@ extern struct scarcity {
 } scarcity;
 
 extern _Atomic long scarcity_outstanding; /* allocated and not yet freed */
+extern const bool scarcity_of_memory;     /* else of what system calls give: refusals.c */
 
 void scarcity_begin(unsigned at, bool and_all_that_follow);
 void scarcity_end(void);

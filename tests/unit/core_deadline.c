@@ -115,6 +115,26 @@ static void a_try_granted_too_late_is_unreachable(void **state)
     assert_null(model_place(&w->script->model, "a")->holder);
 }
 
+/* Neither 0 nor a negative number in a database's bigint could be compared by a guard. */
+static void granted_without_a_token_is_withdrawn(void **state)
+{
+    static const uint64_t before[] = {UINT64_MAX, INT64_MAX};
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+    struct stile_error err;
+
+    assert_status(stile_lock_acquire(lock, 0, NULL), OK);
+    assert_status(stile_lock_release(lock, NULL), OK);
+    for (size_t i = 0; i < 2; i++) {
+        struct place *place = model_place(&w->script->model, "a");
+        place->token = before[i];
+        assert_status(stile_lock_acquire(lock, -1, &err), CORRUPT);
+        assert_non_null(strstr(err.message, "no token"));
+        assert_false(stile_lock_held(lock));
+        assert_null(model_place(&w->script->model, "a")->holder);
+    }
+}
+
 /* ---- renewals ---- */
 
 static void renewal_moves_it(void **state)
@@ -394,6 +414,7 @@ int main(void)
         TEST_IN(open_one, granted_too_late_is_withdrawn),
         TEST_IN(open_one, granted_just_in_time_is_held),
         TEST_IN(open_one, a_try_granted_too_late_is_unreachable),
+        TEST_IN(open_one, granted_without_a_token_is_withdrawn),
         TEST_IN(open_one, renewal_moves_it),
         TEST_IN(open_one, unknown_renewal_is_retried_until_the_deadline),
         TEST_IN(open_one, unknown_then_renewed_goes_on),

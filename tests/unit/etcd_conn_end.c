@@ -340,6 +340,42 @@ static void freed_from_inside_a_broken_connection(void **state)
     assert_int_equal(second.times, 0);
 }
 
+/* A header whose value ends in a space is an error of its stream. The call ends while nghttp2 sends
+ * the reset. */
+static void answer_with_bad_header(struct h2_peer *at, const struct peer_call *call)
+{
+    peer_answer(at, call->id, "", 0, 0, "a space at the end ");
+}
+
+static void freed_while_a_call_is_reset(void **state)
+{
+    struct heard first = {.frees = true}, second = {0};
+    (void)state;
+    scene_connect();
+    scene_ask(&first);
+    scene_ask(&second);
+    scene_arrived(&peer, 1);
+    answer_with_bad_header(&peer, &peer.calls[0]);
+    run_until(loop, first.times == 1);
+    net_settle(loop);
+    assert_int_equal(second.times, 0);
+}
+
+static void asked_while_a_call_is_reset(void **state)
+{
+    struct heard second = {0}, first = {.then = &second};
+    (void)state;
+    scene_connect();
+    scene_ask(&first);
+    answer_with_bad_header(&peer, scene_arrived(&peer, 0));
+    run_until(loop, first.times == 1);
+    scene_answer(&peer, scene_arrived(&peer, 1));
+    run_until(loop, second.times == 1);
+    assert_status(second.err.status, OK);
+    assert_int_equal(second.revision, REVISION);
+    assert_true(etcd_conn_is_up(conn));
+}
+
 static void forgotten_requests_hear_nothing(void **state)
 {
     struct heard forgotten = {0}, kept = {0};
@@ -377,6 +413,8 @@ int main(void)
         TEST(goaway_lets_what_is_under_way_finish),
         TEST(freed_from_inside_an_answer),
         TEST(freed_from_inside_a_broken_connection),
+        TEST(freed_while_a_call_is_reset),
+        TEST(asked_while_a_call_is_reset),
         TEST(forgotten_requests_hear_nothing),
     };
     return cmocka_run_group_tests_name("etcd_conn_end", tests, NULL, NULL);

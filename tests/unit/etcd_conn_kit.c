@@ -71,6 +71,8 @@ static void hear(void *data, const ProtobufCMessage *answer, const struct stile_
     heard->times++;
     heard->revision = txn && txn->header ? txn->header->revision : 0;
     error_copy(&heard->err, err);
+    if (heard->then)
+        scene_ask(heard->then);
     if (heard->frees) {
         etcd_conn_free(conn);
         conn = NULL;

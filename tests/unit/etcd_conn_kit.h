@@ -13,7 +13,8 @@ struct heard {
     unsigned times;
     int64_t revision; /* of the answer's header; 0: none */
     struct stile_error err;
-    bool frees; /* the connection, from inside */
+    bool frees;         /* the connection, from inside */
+    struct heard *then; /* the next request, sent from inside */
 };
 
 extern struct loop *loop;

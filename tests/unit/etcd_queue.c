@@ -261,6 +261,18 @@ static void writers_wait_for_the_nearest(void **state)
     assert_false(weigh(STILE_EXCLUSIVE, 0, 5, rows).blocked);
 }
 
+/* qsort() of glibc would keep them as they are here. */
+static void a_claim_comes_before_its_ghosts(void **state)
+{
+    const struct row rows[] = {{"x/5", 5}, {"x/7-2", 7}, {"x/7-1", 7},
+                               {"x/7", 7}, {"x/9", 9},   {NULL, 0}};
+    const char *const sorted[] = {"x/9", "x/7", "x/7-1", "x/7-2", "x/5"};
+    (void)state;
+    assert_ptr_equal(weigh(STILE_EXCLUSIVE, 0, 9, rows).nearest, &kvs[3]);
+    for (size_t i = 0; i < sizeof sorted / sizeof *sorted; i++)
+        assert_string_equal((const char *)list[i]->key.data, sorted[i]);
+}
+
 static void readers_wait_for_earlier_writers_only(void **state)
 {
     const struct row rows[] = {
@@ -353,6 +365,7 @@ int main(void)
         cmocka_unit_test(a_record_is_no_lock),
         cmocka_unit_test(a_record_is_read_without_its_token),
         cmocka_unit_test(writers_wait_for_the_nearest),
+        cmocka_unit_test(a_claim_comes_before_its_ghosts),
         cmocka_unit_test(readers_wait_for_earlier_writers_only),
         cmocka_unit_test(a_claim_and_its_ghosts_are_one_slot),
         cmocka_unit_test(longer_names_are_in_nobodys_way),

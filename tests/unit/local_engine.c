@@ -84,6 +84,129 @@ static void test_withdrawn_before_it_knew(void **state)
 }
 
 /* LESSONS row 28. */
+/* ---- taking it again while others wait ---- */
+
+#define LONG_NS (3600 * NS_PER_SEC)
+
+/* The holder may take it again; the waiter keeps its place, and has its turn afterwards. */
+static void test_fair_lets_the_releaser_in_again(void **state)
+{
+    (void)state;
+    struct bid *one = kit_bid(&a, "n"), *two = kit_bid(&b, "n");
+    kit_local(&a)->fair_ns = LONG_NS;
+    kit_take(one);
+    assert_int_equal(kit_wait(two), SAID_NOTHING);
+    for (int i = 0; i < 3; i++) {
+        uint64_t before = one->token;
+        assert_int_equal(kit_release(one), SAID_RELEASED);
+        kit_take(one);
+        assert_true(one->token == before + 1);
+        kit_settle();
+        assert_int_equal(two->said, SAID_NOTHING);
+    }
+    kit_local(&a)->fair_ns = 0;
+    assert_int_equal(kit_release(one), SAID_RELEASED);
+    assert_int_equal(kit_try(one), SAID_BUSY);
+    kit_until(two, SAID_GRANTED);
+    assert_true(two->token == one->token + 1);
+    assert_int_equal(kit_release(two), SAID_RELEASED);
+    kit_bid_free(one);
+    kit_bid_free(two);
+}
+
+/* A holder that does not come back leaves the lock to the first waiter, which is woken each time.
+ */
+static void test_fair_wakes_the_first_waiter(void **state)
+{
+    (void)state;
+    struct bid *one = kit_bid(&a, "n"), *two = kit_bid(&b, "n");
+    kit_local(&a)->fair_ns = LONG_NS;
+    kit_take(one);
+    assert_int_equal(kit_wait(two), SAID_NOTHING);
+    assert_int_equal(kit_release(one), SAID_RELEASED);
+    kit_take(one);
+    kit_settle(); /* it was woken, and found it held */
+    assert_int_equal(two->said, SAID_NOTHING);
+    assert_int_equal(kit_release(one), SAID_RELEASED);
+    kit_settle(); /* no timer is due: it must have been woken again */
+    assert_int_equal(two->said, SAID_GRANTED);
+    assert_int_equal(kit_try(one), SAID_BUSY); /* the right to it has ended */
+    assert_int_equal(kit_release(two), SAID_RELEASED);
+    kit_bid_free(one);
+    kit_bid_free(two);
+}
+
+/* No other claim goes ahead of the waiters: neither a newcomer's nor another one of the releaser's
+ * own. */
+static void test_fair_is_for_the_releaser_only(void **state)
+{
+    (void)state;
+    struct bid *one = kit_bid(&a, "n"), *two = kit_bid(&b, "n"), *three = kit_bid(&c, "n");
+    struct bid *also_one = kit_bid(&a, "n");
+    kit_local(&a)->fair_ns = kit_local(&c)->fair_ns = LONG_NS;
+    kit_take(three); /* it has had it before, too */
+    kit_release(three);
+    kit_take(one);
+    assert_int_equal(kit_wait(two), SAID_NOTHING);
+    assert_int_equal(kit_release(one), SAID_RELEASED);
+    assert_int_equal(kit_try(three), SAID_BUSY);
+    assert_int_equal(kit_try(also_one), SAID_BUSY);
+    assert_int_equal(kit_wait(three), SAID_NOTHING);
+    kit_wait(one); /* three's arrival has had two granted: now it has to wait as well */
+    assert_int_equal(one->said, SAID_NOTHING);
+    kit_until(two, SAID_GRANTED);
+    assert_int_equal(kit_release(two), SAID_RELEASED);
+    kit_until(three, SAID_GRANTED);
+    kit_local(&c)->fair_ns = 0;
+    assert_int_equal(kit_release(three), SAID_RELEASED);
+    kit_until(one, SAID_GRANTED);
+    assert_int_equal(kit_release(one), SAID_RELEASED);
+    kit_bid_free(one);
+    kit_bid_free(two);
+    kit_bid_free(three);
+    kit_bid_free(also_one);
+}
+
+/* Its turn is over when the waiter has waited for so long, here a nanosecond. */
+static void test_a_turn_ends(void **state)
+{
+    (void)state;
+    struct bid *one = kit_bid(&a, "n"), *two = kit_bid(&b, "n");
+    kit_local(&a)->fair_ns = 1;
+    kit_take(one);
+    assert_int_equal(kit_wait(two), SAID_NOTHING);
+    assert_int_equal(kit_release(one), SAID_RELEASED);
+    assert_int_equal(kit_wait(one), SAID_NOTHING);
+    kit_until(two, SAID_GRANTED);
+    assert_int_equal(kit_release(two), SAID_RELEASED);
+    kit_until(one, SAID_GRANTED);
+    assert_int_equal(kit_release(one), SAID_RELEASED);
+    kit_bid_free(one);
+    kit_bid_free(two);
+}
+
+/* Taking it again does not prolong a turn. */
+static void test_a_turn_is_not_prolonged(void **state)
+{
+    (void)state;
+    struct bid *one = kit_bid(&a, "n"), *two = kit_bid(&b, "n");
+    kit_local(&a)->fair_ns = LONG_NS;
+    kit_take(one);
+    assert_int_equal(kit_wait(two), SAID_NOTHING);
+    uint64_t came_ns = local_now(kit_local(&a));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(kit_release(one), SAID_RELEASED);
+        assert_true(local_claim_of(one->claim)->turn_ends_ns <= came_ns + LONG_NS);
+        kit_take(one);
+    }
+    kit_local(&a)->fair_ns = 0;
+    assert_int_equal(kit_release(one), SAID_RELEASED);
+    kit_until(two, SAID_GRANTED);
+    assert_int_equal(kit_release(two), SAID_RELEASED);
+    kit_bid_free(one);
+    kit_bid_free(two);
+}
+
 static void test_a_hold_ends_by_itself(void **state)
 {
     (void)state;
@@ -291,6 +414,11 @@ int main(void)
         TEST(test_release_is_idempotent),
         TEST(test_who_gives_up_is_out_of_the_line),
         TEST(test_withdrawn_before_it_knew),
+        TEST(test_fair_lets_the_releaser_in_again),
+        TEST(test_fair_wakes_the_first_waiter),
+        TEST(test_fair_is_for_the_releaser_only),
+        TEST(test_a_turn_ends),
+        TEST(test_a_turn_is_not_prolonged),
         TEST(test_a_hold_ends_by_itself),
         TEST(test_a_busy_hint_tells_the_end_of_a_hold),
         TEST(test_a_new_listener_loses_nobody),

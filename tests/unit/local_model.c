@@ -25,6 +25,7 @@ struct model {
     int n;
     uint64_t token, now_ns;
     uint32_t last_id;
+    bool was_open;
 };
 
 /* ---- the model ---- */
@@ -134,6 +135,48 @@ static void enter_both(struct model *model)
     assert_true(local_tx_commit(&tx));
 }
 
+/* The first claim leaves without a hand-over; then it comes again, with the right token or with an
+ * old one, or does not. */
+static void leave_open_both(struct model *model)
+{
+    struct member member = model->members[0];
+    begin();
+    bool left = local_queue_leave_open(&tx, member.cell, model->now_ns, &wakeups);
+    assert_true(local_tx_commit(&tx));
+    assert_int_equal(left, model->n > 1 && member.mode == STILE_EXCLUSIVE && !member.hold_ms);
+    if (!left)
+        return;
+    model_remove(model, 0);
+    uint64_t dice = kit_random() % 4;
+    if (dice == 0)
+        return;
+    struct claim_request request = {.session = member.id,
+                                    .id = member.id,
+                                    .mode = member.mode,
+                                    .delay_ms = member.delay_ms,
+                                    .retakes = model->token - (dice == 1)};
+    begin();
+    member.cell =
+        local_queue_enter(&tx, the_name(model->now_ns), &request, model->now_ns, &wakeups);
+    assert_true(local_tx_commit(&tx));
+    member.state = WAITS;
+    member.token = 0;
+    member.since_ns = model->now_ns;
+    int at = dice == 1 ? model->n : 0;
+    memmove(&model->members[at + 1], &model->members[at],
+            (size_t)(model->n - at) * sizeof(struct member));
+    model->members[at] = member;
+    model->n++;
+}
+
+/* What is open begins a block of tokens, once. */
+static void model_open(struct model *model)
+{
+    if (!model->was_open)
+        model->token = (model->token | (QUICK_BLOCK - 1)) + 1;
+    model->was_open = true;
+}
+
 static void leave_both(struct model *model)
 {
     if (!model->n)
@@ -144,7 +187,10 @@ static void leave_both(struct model *model)
     if (member->state == HAUNTS)
         return;
     begin();
-    bool quietly = how == LEAVE_RELEASED && local_queue_leave_quietly(&tx, member->cell);
+    bool opens = kit_random() % 2;
+    bool quietly = how == LEAVE_RELEASED && local_queue_leave_quietly(&tx, member->cell, opens);
+    if (quietly && opens && model->n == 1)
+        model_open(model);
     if (!quietly)
         local_queue_leave(&tx, member->cell, how, model->now_ns, &wakeups);
     assert_true(local_tx_commit(&tx));
@@ -156,6 +202,8 @@ static void operate(struct model *model)
     uint64_t dice = kit_random() % 10;
     if (dice < 5 && model->n < MEMBERS_MAX)
         enter_both(model);
+    else if (dice < 9 && model->n && model->members[0].state == HOLDS && kit_random() % 2)
+        leave_open_both(model);
     else if (dice < 9)
         leave_both(model);
     else

@@ -276,6 +276,32 @@ static void one_request_if_nobody_came_between(void **state)
     assert_true(node_number(0, "GET " F) == (long long)token);
 }
 
+/* The client knows the highest fence of the nodes from when it was opened, and from every answer.
+ */
+static void a_fresh_name_takes_one_request(void **state)
+{
+    (void)state;
+    take_token(lock);
+    give(lock);
+    await_text(0, "GET " K, "");
+    struct stile_client *other = open_nodes("");
+    for (int i = 0; i < 3; i++) {
+        char name[16], text[32];
+        snprintf(name, sizeof name, "fresh-%d", i);
+        struct stile_lock *fresh = lock_on(other, name, LEASE_MS);
+        long long before = scripts_run(0);
+        uint64_t token = take_token(fresh);
+        snprintf(text, sizeof text, "%llu", (unsigned long long)token);
+        await_text(0, "HGET stile:node highest", text);
+        give(fresh);
+        snprintf(text, sizeof text, "GET lock:%s", name);
+        await_text(0, text, "");
+        if (i > 0) /* before, the connection sends the scripts themselves */
+            assert_int_equal(scripts_run(0) - before, 2);
+    }
+    stile_client_close(other);
+}
+
 static void a_wrong_guess_costs_a_request_and_no_order(void **state)
 {
     (void)state;
@@ -449,6 +475,7 @@ int main(void)
         TEST(a_release_that_core_repeats_keeps_hold_at_least),
         TEST(the_lease_counts_from_before_the_request),
         TEST(one_request_if_nobody_came_between),
+        TEST(a_fresh_name_takes_one_request),
         TEST(a_wrong_guess_costs_a_request_and_no_order),
         TEST(a_fence_never_goes_back),
         TEST(a_fence_that_has_expired_is_the_highest_of_the_node),

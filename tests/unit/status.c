@@ -25,9 +25,9 @@ static void every_status_has_name_and_text(void **state)
 static void numbers_stay(void **state)
 {
     static const char *const names[] = {
-        "OK",          "HELD",     "TIMEOUT",     "CANCELLED", "LOST",
-        "STALE",       "CONFLICT", "UNREACHABLE", "REFUSED",   "UNCERTAIN",
-        "UNSUPPORTED", "CORRUPT",  "MISUSE",      "NOMEM",     "FOREIGN",
+        "OK",       "HELD",        "TIMEOUT", "CANCELLED", "LOST",        "STALE",
+        "CONFLICT", "UNREACHABLE", "REFUSED", "UNCERTAIN", "UNSUPPORTED", "CORRUPT",
+        "MISUSE",   "NOMEM",       "FOREIGN", "MISMATCH",
     };
 
     (void)state;
@@ -37,7 +37,7 @@ static void numbers_stay(void **state)
 
 static void a_number_that_is_none_is_unknown(void **state)
 {
-    static const int numbers[] = {STILE_FOREIGN + 1, 1000, -1};
+    static const int numbers[] = {STILE_MISMATCH + 1, 1000, -1};
 
     (void)state;
     for (size_t i = 0; i < 3; i++) {

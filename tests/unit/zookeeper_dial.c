@@ -98,29 +98,72 @@ static void who_was_up_for_a_moment_does_not(void **state)
     assert_int_equal(session->dials, 10 * SERVERS);
 }
 
-static void patience_grows_too(void **state)
+/* One attempt that nobody answers: how long it lasts. */
+static uint64_t silence(struct session *session)
+{
+    struct loop *loop = session->zk->engine.loop;
+    uint64_t begun_ns = loop_now(loop);
+    zk_dial_begin(session);
+    loop_virtual_jump(loop, session->dial_until_ns - begun_ns);
+    zk_dial_end(session);
+    return session->dial_until_ns - begun_ns;
+}
+
+static void patience_grows_with_each_round_of_silence(void **state)
 {
     struct session *session = &((struct scene *)*state)->session;
-    session->dials = 1;
-    assert_int_equal(zk_dial_timeout_ns(session), SEC);
-    session->dials = SERVERS + 1;
-    assert_int_equal(zk_dial_timeout_ns(session), 2 * SEC);
-    session->dials = UINT32_MAX;
+    for (int i = 0; i < SERVERS; i++)
+        assert_int_equal(silence(session), SEC);
+    for (int i = 0; i < SERVERS; i++)
+        assert_int_equal(silence(session), 2 * SEC);
+    session->silences = UINT32_MAX;
     assert_int_equal(zk_dial_timeout_ns(session), 128 * SEC);
 }
 
-/* And never for longer than a session would last. */
-static void where_there_is_no_other_it_is_awaited(void **state)
+static void a_session_that_was_up_for_a_while_is_impatient_again(void **state)
 {
     struct scene *scene = *state;
     struct session *session = &scene->session;
-    session->dials = 1;
+    session->silences = 10 * SERVERS;
+    session->up_ns = loop_now(scene->zk.engine.loop);
+    loop_virtual_jump(scene->zk.engine.loop, SEC);
+    zk_dial_end(session);
+    assert_int_equal(silence(session), SEC);
+}
+
+/* A server that is away refuses many connections, and the first one that it accepts may be one that
+ * it forgets. */
+static void refusals_leave_the_patience_as_it_is(void **state)
+{
+    struct session *session = &((struct scene *)*state)->session;
+    for (int i = 0; i < 100; i++)
+        pause_after_one(session);
+    assert_int_equal(silence(session), SEC);
+}
+
+/* The only server may forget an attempt: there is time for others before the session expires. It
+ * may also be slow: in the end it has most of the session, and never more. */
+static void the_only_server_is_asked_again(void **state)
+{
+    struct scene *scene = *state;
+    struct session *session = &scene->session;
     session->timeout_ms = 9000;
+    session->id.id = 1;
     scene->zk.n_hosts = 1;
-    assert_int_equal(zk_dial_timeout_ns(session), 6 * SEC);
-    scene->zk.n_hosts = 2;
-    session->dials = 100;
-    assert_int_equal(zk_dial_timeout_ns(session), 6 * SEC);
+    for (uint64_t ns = 750 * MS; ns < 6 * SEC; ns *= 2)
+        assert_int_equal(silence(session), ns);
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(silence(session), 6 * SEC);
+}
+
+static void a_new_session_is_patient_with_it_sooner(void **state)
+{
+    struct scene *scene = *state;
+    scene->session.timeout_ms = 9000;
+    scene->zk.n_hosts = 1;
+    assert_int_equal(silence(&scene->session), 750 * MS);
+    assert_int_equal(silence(&scene->session), 3 * SEC);
+    assert_int_equal(silence(&scene->session), 6 * SEC);
 }
 
 /* All of them in turn, whichever is the first. */
@@ -145,8 +188,13 @@ int main(void)
         cmocka_unit_test_setup_teardown(pauses_grow_up_to_a_second, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_was_up_for_a_while_begins_anew, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_was_up_for_a_moment_does_not, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(patience_grows_too, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(where_there_is_no_other_it_is_awaited, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(patience_grows_with_each_round_of_silence, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_session_that_was_up_for_a_while_is_impatient_again,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(refusals_leave_the_patience_as_it_is, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_only_server_is_asked_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_new_session_is_patient_with_it_sooner, set_up, tear_down),
         cmocka_unit_test_setup_teardown(servers_are_tried_in_turn, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("zookeeper_dial", tests, NULL, NULL);

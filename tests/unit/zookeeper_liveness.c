@@ -27,12 +27,18 @@ static void the_handshake_proves_its_beginning(void **state)
     assert_int_equal(session.proven_ns, 100 * SEC);
 }
 
+/* Sent, and answered a millisecond later. */
+static void answer(struct session *session, uint64_t sent_ns, bool via_leader)
+{
+    zk_liveness_observe_reply(session, sent_ns, sent_ns + NS_PER_MS, via_leader);
+}
+
 static void replies_of_a_follower_prove_nothing(void **state)
 {
     struct session session = begun();
     (void)state;
     for (uint64_t s = 102; s < 110; s++)
-        zk_liveness_observe_reply(&session, s * SEC, false);
+        answer(&session, s * SEC, false);
     assert_int_equal(session.proven_ns, 100 * SEC);
 }
 
@@ -40,11 +46,11 @@ static void a_sync_proves_what_was_sent_before_it(void **state)
 {
     struct session session = begun();
     (void)state;
-    zk_liveness_observe_reply(&session, 102 * SEC, true);
+    answer(&session, 102 * SEC, true);
     assert_int_equal(session.proven_ns, 100 * SEC);
-    zk_liveness_observe_reply(&session, 104 * SEC, true);
+    answer(&session, 104 * SEC, true);
     assert_int_equal(session.proven_ns, 102 * SEC);
-    zk_liveness_observe_reply(&session, 106 * SEC, true);
+    answer(&session, 106 * SEC, true);
     assert_int_equal(session.proven_ns, 104 * SEC);
 }
 
@@ -53,10 +59,22 @@ static void not_what_was_sent_just_before_it(void **state)
 {
     struct session session = begun();
     (void)state;
-    zk_liveness_observe_reply(&session, 102 * SEC, false);
-    zk_liveness_observe_reply(&session, 103 * SEC - 1, true);
+    answer(&session, 102 * SEC, true);
+    answer(&session, 103 * SEC + NS_PER_MS - 1, true);
     assert_int_equal(session.proven_ns, 100 * SEC);
-    zk_liveness_observe_reply(&session, 103 * SEC, true);
+    answer(&session, 103 * SEC + NS_PER_MS, true);
+    assert_int_equal(session.proven_ns, 102 * SEC);
+}
+
+/* The leader was stopped, and no follower reports to it meanwhile. */
+static void a_late_answer_proves_nothing_yet(void **state)
+{
+    struct session session = begun();
+    (void)state;
+    zk_liveness_observe_reply(&session, 102 * SEC, 105 * SEC, true);
+    zk_liveness_observe_reply(&session, 104 * SEC, 105 * SEC, true);
+    assert_int_equal(session.proven_ns, 100 * SEC);
+    answer(&session, 106 * SEC, true);
     assert_int_equal(session.proven_ns, 102 * SEC);
 }
 
@@ -65,8 +83,8 @@ static void proofs_never_go_back(void **state)
     struct session session = begun();
     (void)state;
     session.proven_ns = 200 * SEC;
-    zk_liveness_observe_reply(&session, 102 * SEC, true);
-    zk_liveness_observe_reply(&session, 104 * SEC, true);
+    answer(&session, 102 * SEC, true);
+    answer(&session, 104 * SEC, true);
     assert_int_equal(session.proven_ns, 200 * SEC);
 }
 
@@ -88,6 +106,7 @@ int main(void)
         cmocka_unit_test(replies_of_a_follower_prove_nothing),
         cmocka_unit_test(a_sync_proves_what_was_sent_before_it),
         cmocka_unit_test(not_what_was_sent_just_before_it),
+        cmocka_unit_test(a_late_answer_proves_nothing_yet),
         cmocka_unit_test(proofs_never_go_back),
         cmocka_unit_test(probes_are_more_frequent_with_claims),
     };
