@@ -5,7 +5,7 @@
  * separated by tabs. REST is the value (get), or what an error says.
  *
  *     get KEY
- *     put KEY VALUE [version=N] [token=N] [issuer=TEXT] [strict]
+ *     put KEY VALUE [version=N] [token=N] [issuer=TEXT] [strict] [keep=MS]
  *     remove KEY [...]    raise KEY [...]
  *     reset KEY [token=N] [issuer=TEXT]
  *     list PREFIX         one line for each, with its key and size as REST, then the status
@@ -65,6 +65,7 @@ static int print_watched(const struct stile_cell *cell, void *data)
 
 struct words {
     uint64_t version, token, highest;
+    int64_t keep_ms;
     const char *issuer;
     bool has_version, strict;
 };
@@ -81,6 +82,8 @@ static struct words read_words(char *rest)
             words.token = strtoull(is + 1, NULL, 10);
         } else if (strncmp(word, "issuer=", 7) == 0) {
             words.issuer = is + 1;
+        } else if (strncmp(word, "keep=", 5) == 0) {
+            words.keep_ms = strtoll(is + 1, NULL, 10);
         } else {
             words.strict = strcmp(word, "strict") == 0;
         }
@@ -94,7 +97,7 @@ static enum stile_status write_it(const char *verb, const char *key, const char 
     const struct stile_cell_options *options =
         STILE_CELL_OPTIONS(.if_version = words->has_version ? &words->version : NULL,
                            .token = words->token, .issuer = words->issuer, .strict = words->strict,
-                           .highest = &words->highest);
+                           .highest = &words->highest, .keep_ms = words->keep_ms);
     if (strcmp(verb, "put") == 0)
         return stile_cell_put(version, client, key, value, strlen(value), options, err);
     if (strcmp(verb, "remove") == 0)

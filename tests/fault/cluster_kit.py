@@ -15,6 +15,7 @@ import time
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
+from forward import Forward  # noqa: E402
 from grants import check, read_grant  # noqa: E402
 from kit import PATIENCE, Running, expect, spin  # noqa: E402
 from wire import Wire  # noqa: E402
@@ -31,6 +32,7 @@ class Cluster:
     expect_no_quorum(t)."""
     scheme = ""
     pace_ms = 200  # of each of ten crowds, while thousands come to one name
+    old_leader_revokes = False  # leases that others have renewed, once it runs again
     requests_only = bytes  # what a client has sent, without its taking back of requests
 
     def __init__(self):
@@ -206,6 +208,21 @@ def outlives_a_restart(t, server):
     t.release(held)
 
 
+def outlives_forgotten_connections(t, port, url, times=1):
+    """The only server accepts connections and forgets them: its holder tries again while there is
+    time."""
+    with Forward(port) as way:
+        t.env["STILE_ENGINE"] = url % way.port
+        held = t.hold("x", "--ttl", "6s")
+        ended = held.process.poll
+        wanted = way.accepted + way.forget_next(times) + 1
+        spin(lambda: way.accepted >= wanted or ended() is not None)
+        answers = way.answers
+        spin(lambda: way.answers > answers + 1 or ended() is not None)
+        expect(try_it(t), 75)
+        t.release(held)
+
+
 # ---- many at once ----
 
 class Crowd:
@@ -279,7 +296,7 @@ def until_in_line(cluster, name, wanted):
 
 
 @contextlib.contextmanager
-def contending(t, cluster, *urls):
+def contending(t, cluster, *urls, may_revoke=False):
     """Whatever happens meanwhile, some want one lock all the time: it goes on, never with two
     holders at a time, tokens grow with each grant, and nothing is left in line."""
     crowds = [Crowd(t, url, "busy", 2) for url in urls or [cluster.url]]
@@ -290,5 +307,5 @@ def contending(t, cluster, *urls):
         crowd.more(20)
     grants = sum((crowd.end() for crowd in crowds), [])
     print("# %d grants" % len(grants))
-    check(grants)
+    check(grants, may_revoke=may_revoke)
     expect(cluster.queue("busy"), [])

@@ -53,7 +53,7 @@ def leader_stopped(t, cluster):
     cluster.use(t, cluster.url_of(leader.port))
     tied = t.hold("tied", "--ttl", "3s")
     cluster.use(t)
-    with contending(t, cluster):
+    with contending(t, cluster, may_revoke=cluster.old_leader_revokes):
         with cluster.stopped(leader):
             lost(tied, "tied", DEADLINE)
             cluster.leader([m for m in cluster.members if m is not leader])

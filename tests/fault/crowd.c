@@ -5,10 +5,11 @@
  * one after the other, PACE_MS apart. Says "ready" once all of them have reached the engine and
  * begin to ask; then for each time that one had the lock
  *
- *     TOKEN SINCE LAST
+ *     TOKEN SINCE LAST LOST
  *
  * the token, when it was surely held already, and when it surely was for the last time. What lies
- * between was its own: if another one's times overlap with it, there were two holders. */
+ * between was its own: if another one's times overlap with it, there were two holders. LOST is 1 if
+ * its release was answered with LOST, else 0. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -51,6 +52,9 @@ static void on_released(struct stile_lock *lock, enum stile_status status,
                         const struct stile_error *err, void *data)
 {
     struct member *member = data;
+    if (member->last)
+        printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %d\n", member->token, member->since,
+               member->last, status == STILE_LOST);
     if (status && status != STILE_LOST && status != STILE_UNREACHABLE) {
         complain("release", err);
         crowd.failed = 1;
@@ -64,8 +68,6 @@ static void on_released(struct stile_lock *lock, enum stile_status status,
 
 static void leave(struct member *member)
 {
-    if (member->last)
-        printf("%" PRIu64 " %" PRIu64 " %" PRIu64 "\n", member->token, member->since, member->last);
     if (stile_lock_release_async(member->lock, on_released, member))
         abort();
 }

@@ -9,8 +9,8 @@ import signal
 import subprocess
 import threading
 
-from cluster_kit import (TESTS, expect, granted, lost, outlives_a_restart, refused, spin, token_of,
-                         try_it, wait_for)
+from cluster_kit import (TESTS, expect, granted, lost, outlives_a_restart,
+                         outlives_forgotten_connections, refused, spin, token_of, try_it, wait_for)
 from etcd_fault_kit import (await_settled, created, enable_auth, keys_of, lease_of, on_server, put,
                             revision_of, use)
 from etcd_server import EtcdServer, free_port
@@ -42,6 +42,18 @@ def left_behind(t, server):
     finally:
         ours.close()
     expect(server.ctl("get", "--prefix", "--keys-only", "x"), "")
+
+
+@on_server()
+def own_ghost_of_before(t, server):
+    """A waiter whose key somebody deletes does not wait for its own ghost, which is older than the next key"""
+    held = t.hold("x", "--ttl", "30s")
+    waiting = t.start("run", "--ttl", "30s", "--hold-at-least", "1s", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
+    spin(lambda: len(keys_of(server)) == 3)
+    own = next(key for key in keys_of(server) if key + "-1" in keys_of(server))
+    server.ctl("del", own)
+    t.release(held)
+    granted(waiting)
 
 
 # ---- queues that are longer than one answer shows ----
@@ -321,6 +333,12 @@ def full(t, server):
     diagnosis(t, "NOSPACE", "etcdctl defrag --cluster")
 
 
+@on_server()
+def forgotten_connections(t, server):
+    """Connections that the server accepts and forgets: the holder tries again in time"""
+    outlives_forgotten_connections(t, server.members[0].port, "etcd://127.0.0.1:%d", 2)
+
+
 def not_etcd(t):
     """What answers is no etcd: a clear word"""
     class Quiet(http.server.BaseHTTPRequestHandler):
@@ -356,5 +374,5 @@ run_tests([
     restart, renewal_goes_on_after_a_restart, released_while_it_is_away, asked_to_leave,
     nobody_there, short_ttls, stopped_past_the_ttl, compacted_while_waiting,
     executed_after_its_withdrawal, left_behind, own_key_of_before, behind_a_long_line,
-    missed_behind_a_long_line, modes_in_long_lines, logins, logins_that_expire, full, not_etcd,
-    certificates])
+    missed_behind_a_long_line, modes_in_long_lines, logins, logins_that_expire, full, forgotten_connections,
+    not_etcd, certificates])

@@ -278,5 +278,85 @@ def request_lost(t, server):
         expect(cells.get("x").version, version)
 
 
+# ---- cells with an end ----
+
+PARTS = "", "token", "issuer"
+
+
+def leases(server):
+    lines = server.ctl("lease", "list").splitlines()
+    return lines[1:]
+
+
+def bound_to(server, name="x"):
+    """The leases of its keys, 0: none."""
+    found = []
+    for part in PARTS:
+        kvs = json.loads(server.ctl("get", "-w", "json", key_of(name, part))).get("kvs", [])
+        found += [kv.get("lease", 0) for kv in kvs]
+    return found
+
+
+@on_server()
+def bound(t, server):
+    """All keys of a cell with an end have one lease; the last put counts, and old leases are revoked"""
+    with Cells(t) as cells:
+        cells.put("x", "permanent", token=5, issuer="redis:x")
+        expect(bound_to(server), [0, 0, 0])
+        for words in {"token": 5}, {"token": 5, "issuer": "redis:x"}, {"token": 6}:
+            cells.put("x", "kept", keep=3600000, **words)
+            own, = set(bound_to(server))
+            assert own, own
+            spin(lambda: len(leases(server)) == 1)
+        cells.expect_ok(cells.tell("raise", "x", token=7))
+        cells.expect_ok(cells.tell("remove", "x", token=8))
+        expect(bound_to(server), [own, own])
+        cells.expect_ok(cells.tell("reset", "x", token=2, issuer="etcd:x"))
+        expect(bound_to(server), [own, own])
+        cells.put("x", "permanent again", token=2)
+        expect(bound_to(server), [0, 0, 0])
+        spin(lambda: leases(server) == [])
+        expect(cells.get("x")[2:], (2, "etcd:x", "permanent again"))
+
+
+@on_server()
+def bound_later(t, server):
+    """A guard that is raised after the put ends with the cell; a refused put leaves no lease"""
+    with Cells(t) as cells:
+        version = cells.put("x", "kept", keep=3600000)
+        cells.refuse("CONFLICT", "put", "x", "late", version=version + 1, keep=3600000)
+        cells.expect_ok(cells.tell("raise", "x", token=7, issuer="redis:x"))
+        cells.refuse("STALE", "put", "x", "late", token=6, keep=3600000)
+        spin(lambda: len(leases(server)) == 1)
+        lease, = set(bound_to(server))
+        server.ctl("lease", "revoke", "%x" % lease)
+        expect(cells.get("x"), ("OK", 0, 0, "", ""))
+        expect(cells.put("x", "new", token=1) > version, True)
+
+
+@on_server()
+def unbound_by_hand(t, server):
+    """A value that etcdctl has put has lost its end: the next write frees the guard from it, too"""
+    with Cells(t) as cells:
+        cells.put("x", "kept", token=5, keep=3600000)
+        server.ctl("put", key_of(), "by hand")
+        cells.put("x", "permanent", token=5)
+        expect(bound_to(server), [0, 0])
+
+
+@on_server()
+def ends_survive(t, server):
+    """kill -9 of the server: a cell with an end is there until then, and not after"""
+    with Cells(t) as cells:
+        version = cells.put("x", "kept", token=5, keep=3600000)
+        brief = cells.put("y", "kept", keep=1)
+        server.kill()
+        server.restart()
+        spin(lambda: cells.tell("get", "x").status == "OK")
+        expect(cells.get("x"), ("OK", version, 5, "", "kept"))
+        spin(lambda: cells.get("y").version == 0)
+        assert cells.put("y", "again", keep=3600000) > brief
+
+
 run_tests([by_hand, watched_by_hand, unseen, one_round_trip, no_tokens, no_issuers, large, other_keys, denied,
-           answer_lost, guess_lost, request_lost])
+           answer_lost, guess_lost, request_lost, bound, bound_later, unbound_by_hand, ends_survive])

@@ -22,6 +22,12 @@ class EtcdCluster(Cluster):
     def url_of(self, *ports):
         return super().url_of(*ports) + self.query
 
+    @property
+    def old_leader_revokes(self):
+        """Fixed in 3.4.31 and 3.5.13."""
+        version = tuple(map(int, self.members[0].version().split(".")))
+        return version < (3, 4, 31) or (3, 5) <= version < (3, 5, 13)
+
     def close(self):
         self.server.stop()
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 
+from cells_kit import Cells
 from cluster_kit import connected, expect, spin
 from etcd_fault_kit import await_settled, created, keys_of, revision_of
 from etcd_server import EtcdServer
@@ -175,6 +176,39 @@ def wiped(t, server, ours, other):
     expect(other.answer(), "OK")
 
 
+def cells_and_guards(t):
+    """Cells and guards are as old as the snapshot, both of them; a version that was read since may come back"""
+    with EtcdServer() as server:
+        t.env.update(STILE_ENGINE=server.url, STILE_MODULES=os.environ["STILE_MODULES"])
+        with Cells(t) as cells, Cells(t) as watching:
+            first = cells.put("x", "old", token=5, issuer="etcd:x")
+            cells.put("gone since", "v")
+            save(server)
+            late = cells.put("x", "late", token=9, issuer="etcd:x")
+            expect(cells.tell("remove", "gone since").status, "OK")
+            cells.put("made since", "v")
+            watching.ask("watch", "x")
+            expect(watching.answer().rest, "late")
+            restore(server)
+            found = []
+            spin(lambda: found.append(cells.tell("get", "x")) or found[-1].status == "OK")
+            expect(found[-1], ("OK", first, 5, "etcd:x", "old"))
+            expect(watching.answer().rest, "old")
+            expect(cells.list(), [("gone since", 1), ("x", 3)])
+            # The guard fits its data: what was acknowledged to token 9 is gone, and 5 may write again.
+            cells.refuse("STALE", "put", "x", "stale", token=4)
+            cells.refuse("CONFLICT", "put", "x", "by version", version=late, token=9)
+            again = cells.put("x", "again", token=5)
+            assert first < again <= late, (first, again, late)
+            # Raised to the newest token, as docs/fences.md advises, it refuses those before it.
+            expect(cells.tell("raise", "x", token=9, issuer="etcd:x").status, "OK")
+            cells.refuse("STALE", "put", "x", "late", token=5)
+            cells.put("x", "end", token=9)
+            while watching.answer().rest != "end":
+                pass
+            expect(watching.answer().status, "OK")
+
+
 def lagging(t):
     """A member that was stopped for a while knows less than we do: nobody loses anything by that"""
     with EtcdServer(3) as server:
@@ -200,4 +234,4 @@ def lagging(t):
 
 
 run_tests([holder, same_revision_by_chance, waiter, holder_and_waiter, released_since,
-           another_cluster_id, another_cluster_id_of_three, wiped, lagging])
+           another_cluster_id, another_cluster_id_of_three, wiped, cells_and_guards, lagging])

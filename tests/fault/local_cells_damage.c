@@ -11,10 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PAGE    4096
-#define N_CELLS 220
-#define TOKEN   50
-#define CHILD_S 20 /* more is a hang */
+#define PAGE     4096
+#define N_CELLS  220
+#define TOKEN    50
+#define N_BRIEF  60
+#define BRIEF_MS 2000 /* all of them are put meanwhile, so that none drops another */
+#define CHILD_S  20   /* more is a hang */
 
 /* A file in which cells of all sizes were written, overwritten and removed. */
 static struct {
@@ -41,6 +43,26 @@ static bool is_removed(int i)
     return i % 11 == 5;
 }
 
+static void put_kept(struct stile_client *client, const char *key, const void *bytes, size_t size,
+                     int64_t keep_ms)
+{
+    assert_status(stile_cell_put(NULL, client, key, bytes, size,
+                                 STILE_CELL_OPTIONS(.token = TOKEN, .keep_ms = keep_ms), &why),
+                  OK);
+}
+
+static int is_gone(const struct stile_cell *cell, void *data)
+{
+    (void)data;
+    return cell->version == 0;
+}
+
+static void until_dropped(struct stile_client *client, const char *key)
+{
+    assert_status(stile_cell_watch(client, key, -1, is_gone, NULL, &why), OK);
+}
+
+/* Some have an end: years away, or over by now and not yet dropped. */
 static void write_specimen(struct stile_client *client)
 {
     static uint8_t value[STILE_CELL_MAX];
@@ -50,11 +72,16 @@ static void write_specimen(struct stile_client *client)
         cells_fill(value, size_of(i), key, 0);
         if (i % 4 == 0)
             assert_status(cells_put(client, key, value, size_of(i) / 2, TOKEN - 1), OK);
-        assert_status(cells_put(client, key, value, size_of(i), TOKEN), OK);
+        put_kept(client, key, value, size_of(i), i % 5 == 2 ? STILE_CELL_KEEP_MAX : 0);
         if (is_removed(i))
             assert_status(stile_cell_remove(client, key, STILE_CELL_OPTIONS(.token = TOKEN), &why),
                           OK);
     }
+    for (int i = 0; i < N_BRIEF; i++) {
+        snprintf(key, sizeof key, "brief %d", i);
+        put_kept(client, key, value, size_of(i), BRIEF_MS);
+    }
+    until_dropped(client, key);
 }
 
 static int make_specimen(void **state)
@@ -164,7 +191,9 @@ static void write_some(struct stile_client *client)
         key_of(key, (int)draw(2 * N_CELLS));
         size_t size = draw(3) ? draw(1000) : draw(STILE_CELL_MAX);
         cells_fill(value, size, key, 0);
-        if (is_corrupt(cells_put(client, key, value, size, TOKEN + 1), "put"))
+        const struct stile_cell_options how = {
+            .size = sizeof how, .token = TOKEN + 1, .keep_ms = draw(2) ? STILE_CELL_KEEP_MAX : 0};
+        if (is_corrupt(stile_cell_put(NULL, client, key, value, size, &how, &why), "put"))
             return;
     }
 }

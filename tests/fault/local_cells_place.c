@@ -84,7 +84,7 @@ static void test_without_lmdb_locks_work_and_cells_say_what_to_install(void **st
 
 static int put_on_a_tiny_disk(void)
 {
-    if (place_shrink(3))
+    if (place_shrink(5))
         return 100;
     struct stile_client *client = cells_open();
     enum stile_status status = cells_put_text(client, "k", "x");
@@ -96,7 +96,7 @@ static int fill_a_small_disk(void)
     static uint8_t value[STILE_CELL_MAX];
     char key[32] = "";
     enum stile_status status = STILE_OK;
-    if (place_shrink(6))
+    if (place_shrink(8))
         return 100;
     struct stile_client *client = cells_open();
     if (cells_put_text(client, "first", "here to stay"))

@@ -21,6 +21,7 @@ struct specimen {
     char dir[64];
     uint8_t *bytes;
     size_t size, used; /* used: up to the last cell in use */
+    size_t word;       /* of a name that is held by it (quick.h) */
     uint64_t token;    /* the last one given for "held" */
 };
 
@@ -80,7 +81,7 @@ static void flip(size_t bit)
 static int make_specimen(void **state)
 {
     struct party a, b;
-    struct bid *bids[6];
+    struct bid *bids[7];
     struct answer answer;
     (void)state;
     kit_make_dir(specimen.dir);
@@ -103,11 +104,21 @@ static int make_specimen(void **state)
     kit_take(bids[5] =
                  kit_bid_with(&a, "a name that takes more than one cell of text to be written",
                               (struct bid_options){.mode = STILE_SLOTS, .slots = 3}));
+    for (int i = 0; i < 4; i++) {
+        if (i == 0)
+            bids[6] = kit_bid(&a, "open");
+        else
+            kit_release(bids[6]);
+        kit_take(bids[6]);
+    }
+    specimen.word =
+        (size_t)((uint8_t *)quick_slot(kit_store(&a), local_claim_of(bids[6]->claim)->name) -
+                 (uint8_t *)kit_store(&a)->cells);
     kit_ask(&answer, &b, "held", local_inspect_watch, 0);
     read_specimen(&specimen);
     specimen.used = (size_t)kit_store(&a)->cells[AT_LEDGER].ledger.n_used * CELL_BYTES;
     local_inspect_unwatch(b.engine, &answer.query);
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         kit_release(bids[i]);
         kit_bid_free(bids[i]);
     }
@@ -292,9 +303,23 @@ static void test_a_flipped_bit_before_opening(void **state)
 static void test_no_flipped_bit_in_a_cell_goes_unseen(void **state)
 {
     (void)state;
-    size_t from = AT_BUCKETS * CELL_BYTES * 8, n = specimen.used * 8 - from;
+    size_t buckets = BUCKET_CELLS * CELL_BYTES * 8;
+    size_t n = buckets + specimen.used * 8 - AT_FIRST * CELL_BYTES * 8;
     for (size_t i = 0; i < FLIPS; i++) {
-        flip(from + kit_random() % n);
+        size_t bit = kit_random() % n;
+        flip(bit < buckets ? AT_BUCKETS * CELL_BYTES * 8 + bit
+                           : AT_FIRST * CELL_BYTES * 8 + bit - buckets);
+        assert_false(open_and_use());
+        restore();
+    }
+}
+
+/* Of the words, only those of open names count. */
+static void test_no_flipped_bit_in_a_word_goes_unseen(void **state)
+{
+    (void)state;
+    for (size_t bit = 0; bit < 64; bit++) {
+        flip(specimen.word * 8 + bit);
         assert_false(open_and_use());
         restore();
     }
@@ -451,6 +476,7 @@ int main(void)
         cmocka_unit_test(test_another_version),
         cmocka_unit_test(test_a_flipped_bit_before_opening),
         cmocka_unit_test(test_no_flipped_bit_in_a_cell_goes_unseen),
+        cmocka_unit_test(test_no_flipped_bit_in_a_word_goes_unseen),
         cmocka_unit_test(test_a_flipped_bit_while_in_use),
         cmocka_unit_test(test_a_damaged_epoch),
         cmocka_unit_test(test_another_boot),

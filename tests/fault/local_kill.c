@@ -99,6 +99,44 @@ static void look(struct party *party, struct bid *bid)
     kit_until(bid, SAID_GRANTED);
 }
 
+/* With fair=: its release leaves the lock free for a moment. */
+static void take_for_a_turn(struct party *party, struct bid *bid)
+{
+    kit_local(party)->fair_ns = 3600 * NS_PER_SEC;
+    take(party, bid);
+}
+
+static void give_and_take(struct party *party, struct bid *bid)
+{
+    kit_release(bid);
+    take(party, bid);
+}
+
+/* By the word of the name, which its second release opens. */
+static void warm_up(struct party *party, struct bid *bid)
+{
+    for (int i = 0; i < 3; i++) {
+        take(party, bid);
+        kit_release(bid);
+    }
+}
+
+static void take_by_word(struct party *party, struct bid *bid)
+{
+    warm_up(party, bid);
+    take(party, bid);
+    if (!local_claim_of(bid->claim)->watcher.quick)
+        die("not taken by the word");
+}
+
+/* Its next release opens the name. */
+static void take_to_open(struct party *party, struct bid *bid)
+{
+    take(party, bid);
+    kit_release(bid);
+    take(party, bid);
+}
+
 /* ---- stepping ---- */
 
 static void expect_stop(pid_t pid, int *status)
@@ -237,6 +275,16 @@ static void nothing_yet(struct stage *stage)
     (void)stage;
 }
 
+static void we_hold_by_word(struct stage *stage)
+{
+    for (int i = 0; i < 3; i++) {
+        kit_take(stage->bid);
+        kit_release(stage->bid);
+    }
+    we_hold(stage);
+    assert_int_not_equal(local_claim_of(stage->bid->claim)->watcher.quick, 0);
+}
+
 static void we_release(struct stage *stage)
 {
     assert_int_equal(kit_release(stage->bid), SAID_RELEASED);
@@ -265,6 +313,27 @@ static const struct scene withdraw = {"leave the line", .before = we_hold, .prep
                                       .act = give, .after = next_is_served};
 static const struct scene hand_over = {"hand over", .before = nothing_yet, .prepare = take,
                                        .act = give, .after = both_are_served};
+static const struct scene leave_open = {"leave it open", .before = nothing_yet,
+                                        .prepare = take_for_a_turn, .act = give,
+                                        .after = both_are_served};
+static const struct scene retake = {"take it again", .before = nothing_yet,
+                                    .prepare = take_for_a_turn, .act = give_and_take,
+                                    .after = both_are_served};
+static const struct scene word_take = {"take by the word", .before = nothing_yet,
+                                       .prepare = warm_up, .act = take,
+                                       .after = anybody_can_take_it};
+static const struct scene word_give = {"give by the word", .before = nothing_yet,
+                                       .prepare = take_by_word, .act = give,
+                                       .after = anybody_can_take_it};
+static const struct scene word_open = {"open the name", .before = nothing_yet,
+                                       .prepare = take_to_open, .act = give,
+                                       .after = anybody_can_take_it};
+static const struct scene word_close = {"stand in line behind a word", .before = we_hold_by_word,
+                                        .prepare = nothing, .act = stand_in_line,
+                                        .after = next_is_served};
+static const struct scene word_hand_over = {"hand over what was taken by the word",
+                                            .before = nothing_yet, .prepare = take_by_word,
+                                            .act = give, .after = both_are_served};
 static const struct scene be_granted = {"be granted", .before = we_hold, .prepare = stand_in_line,
                                         .act = look, .after = anybody_can_take_it};
 static const struct scene slot = {"take a slot",      .options = {SLOTS_2}, .before = nothing_yet,
@@ -282,7 +351,7 @@ static const struct scene reader = {"shared",
 /* What we do once the process stands where its steps begin. */
 static void in_between(struct stage *stage, const struct scene *scene)
 {
-    if (scene == &hand_over)
+    if (scene == &hand_over || scene == &word_hand_over || scene == &leave_open || scene == &retake)
         two_in_line(stage);
     if (scene == &be_granted)
         we_release(stage);
@@ -368,6 +437,13 @@ SCENE(delay)
 SCENE(enqueue)
 SCENE(withdraw)
 SCENE(hand_over)
+SCENE(leave_open)
+SCENE(retake)
+SCENE(word_take)
+SCENE(word_give)
+SCENE(word_open)
+SCENE(word_close)
+SCENE(word_hand_over)
 SCENE(be_granted)
 SCENE(slot)
 SCENE(give_slot)
@@ -376,12 +452,15 @@ SCENE(reader)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_acquire),   cmocka_unit_test(test_release),
-        cmocka_unit_test(test_hold),      cmocka_unit_test(test_delay),
-        cmocka_unit_test(test_enqueue),   cmocka_unit_test(test_withdraw),
-        cmocka_unit_test(test_hand_over), cmocka_unit_test(test_be_granted),
-        cmocka_unit_test(test_slot),      cmocka_unit_test(test_give_slot),
-        cmocka_unit_test(test_reader),
+        cmocka_unit_test(test_acquire),    cmocka_unit_test(test_release),
+        cmocka_unit_test(test_hold),       cmocka_unit_test(test_delay),
+        cmocka_unit_test(test_enqueue),    cmocka_unit_test(test_withdraw),
+        cmocka_unit_test(test_hand_over),  cmocka_unit_test(test_be_granted),
+        cmocka_unit_test(test_slot),       cmocka_unit_test(test_give_slot),
+        cmocka_unit_test(test_reader),     cmocka_unit_test(test_leave_open),
+        cmocka_unit_test(test_retake),     cmocka_unit_test(test_word_take),
+        cmocka_unit_test(test_word_give),  cmocka_unit_test(test_word_open),
+        cmocka_unit_test(test_word_close), cmocka_unit_test(test_word_hand_over),
     };
     return cmocka_run_group_tests_name("local_kill", tests, NULL, NULL);
 }

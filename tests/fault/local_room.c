@@ -33,7 +33,7 @@ static int fill_a_small_disk(void)
 {
     struct party party;
     char name[32];
-    if (place_shrink(3))
+    if (place_shrink(5))
         return 100;
     kit_open(&party, dir);
     struct bid *held = kit_bid(&party, "held"), *bid = held;

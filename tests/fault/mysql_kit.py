@@ -6,9 +6,19 @@ import json
 from sql_kit import lost, on_servers_of, refused, token_of, use, wait_for
 from mysql_server import MysqlServer
 
-__all__ = ["findings", "lost", "on_server", "refused", "token_of", "use", "wait_for"]
+__all__ = ["BEFORE_EPOCHS", "findings", "lost", "on_server", "refused", "token_of", "use", "wait_for"]
 
 on_server = on_servers_of(MysqlServer)
+
+# What the release before there were epochs had instead of them; other tables are as now.
+BEFORE_EPOCHS = """
+delete from stile_version where version > 4;
+drop table stile_epoch, stile_life;
+drop procedure stile_begin_epoch;
+drop procedure stile_use_holds;
+drop procedure stile_make_tokens;
+alter table stile_lock change last_token token bigint unsigned not null;
+"""
 
 
 def findings(t):

@@ -9,6 +9,7 @@ import time
 
 import MySQLdb
 
+from cluster_kit import outlives_forgotten_connections
 from sql_kit import client_clock_jumps
 from mysql_kit import on_server, token_of, use, wait_for
 import sql_scenes
@@ -92,6 +93,13 @@ def disk_is_full(t, server):
 
 
 # ---- sessions and statements ----
+
+@on_server(mode="table")
+def forgotten_connections(t, server):
+    """Connections that the server accepts and forgets: the holder tries again in time"""
+    outlives_forgotten_connections(t, server.port,
+                                   "mysql://root@127.0.0.1:%d/tests?mode=table")
+
 
 @on_server(mode="table")
 def session_is_killed(t, server):
@@ -271,7 +279,7 @@ def client_clock_is_changed(t, server):
     client_clock_jumps(t)
 
 
-run_tests([server_crashes, disk_is_full, session_is_killed, statement_is_killed, answers_are_lost,
+run_tests([server_crashes, disk_is_full, forgotten_connections, session_is_killed, statement_is_killed, answers_are_lost,
            release_with_a_hold_is_killed, waiter_is_woken, shared_session_is_killed,
            parked_waiters_only_look, waiter_is_killed, deadlock_victim, row_is_locked_for_long,
            hostile_defaults, holder_is_stopped, client_clock_is_changed])

@@ -3,10 +3,10 @@
 """What the tests of PostgreSQL servers in trouble have in common."""
 import json
 
-from sql_kit import lost, on_servers_of, refused, token_of, use, wait_for
+from sql_kit import count_in, lost, on_servers_of, refused, token_of, use, wait_for
 from postgres_server import PostgresServer
 
-__all__ = ["OURS", "findings", "lost", "on_server", "refused", "token_of", "use", "wait_for"]
+__all__ = ["OURS", "count_in", "findings", "lost", "on_server", "refused", "token_of", "use", "wait_for"]
 
 on_server = on_servers_of(PostgresServer)
 

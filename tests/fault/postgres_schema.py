@@ -7,7 +7,7 @@ import subprocess
 
 import psycopg2
 
-from postgres_kit import findings, on_server, refused, token_of, use
+from postgres_kit import count_in, findings, on_server, refused, token_of, use
 from kit import acquired, expect, run_tests, spin
 from postgres_server import tool
 
@@ -35,7 +35,7 @@ def functions_pin_their_path(t, server):
                "select stile.job_add('q', 'x', null, 5); select * from stile.job_claim('q', 1, 100, 5, "
                "'w', 'h', 1); select stile.cleanup()")
     t.env["STILE_ENGINE"] += "?mode=table"
-    expect(token_of(t), 1)
+    expect(count_in(token_of(t)), 1)
     expect(server.sql("select count(*) from caught"), "0")
 
 
@@ -67,12 +67,12 @@ def schema_before_this_one(t, server):
     """A schema of the version before: locks work, caps says that setup is due, and setup brings it up"""
     server.sql("delete from stile.version where version = 3; drop table stile.waiting cascade; "
                "drop function stile.grant, stile.cell_write; comment on table stile.version is null")
-    expect(token_of(t), 1)
+    expect(count_in(token_of(t)), 1)
     held = t.hold("x", "--ttl", "60s")
     waiting = t.start("run", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
     spin(lambda: server.sql("select count(*) from pg_locks where not granted") == "1")
     t.release(held)
-    expect(waiting.line(), "3")
+    expect(count_in(waiting.line()), 3)
     expect(waiting.wait(), 0)
     assert "stile setup" in t.stile("caps").stdout
     expect(findings(t)["schema-version"], "warning")
@@ -100,14 +100,14 @@ def setup_keeps_roles_working(t, server):
                "grant execute on all functions in schema stile to \"the App\"")
     owner = t.env["STILE_ENGINE"]
     use(t, server, server.url.replace("postgres@", "the%20App@"))
-    expect(token_of(t), 1)
+    expect(count_in(token_of(t)), 1)
     expect(t.stile("setup", owner).returncode, 0)
     assert "rights" not in findings(t)
     held = t.hold("x", "--ttl", "60s")
     waiting = t.start("run", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
     spin(lambda: server.sql("select count(*) from stile.waiting") == "1")
     t.release(held)
-    expect(waiting.line(), "3")
+    expect(count_in(waiting.line()), 3)
     expect(waiting.wait(), 0)
     worker = t.start("jobs", "work", "q", "--", "cat")
     spin(lambda: server.sql("select count(*) from stile.job_idle where settled") == "1")
@@ -156,6 +156,16 @@ def doctor_names_missing_rights(t, server):
     assert "stile.claim" not in " ".join(found["commands"]), found
     server.sql("grant all on all tables in schema stile to low")
     assert "rights" not in findings(t)
+    done = t.stile("doctor", "--json")
+    (found,) = (one for one in json.loads(done.stdout)["findings"] if one["id"] == "cell-rights")
+    expect(found["severity"], "note")
+    expect(t.stile("guard", "raise", t.env["STILE_ENGINE"], "x", "1").returncode, 69)
+    server.sql(*found["commands"])
+    assert "cell-rights" not in findings(t)
+    expect(t.stile("guard", "raise", t.env["STILE_ENGINE"], "x", "1").returncode, 0)
+    expect(t.stile("once", "x", "--", "true").returncode, 0)
+    expect(t.stile("cell", "ls").returncode, 0)
+    expect(t.stile("guard", "reset", t.env["STILE_ENGINE"], "x", "1").returncode, 0)
 
 
 # ---- servers that are none ----

@@ -547,6 +547,138 @@ static void a_cancel_leaves_the_session_usable(void **state)
     stile_client_close(other);
 }
 
+/* ---- grants without a row ---- */
+
+/* From the second time on a session relies on what it knows of the name. */
+static struct stile_lock *known(const char *name)
+{
+    struct stile_lock *lock = lock_on(client, name, NULL);
+    for (int i = 0; i < 3; i++) {
+        check(STILE_OK, stile_lock_acquire(lock, 0, &why));
+        check(STILE_OK, stile_lock_release(lock, &why));
+    }
+    return lock;
+}
+
+static uint64_t token_of(struct stile_lock *lock)
+{
+    uint64_t token;
+    check(STILE_OK, stile_lock_token(lock, &token));
+    return token;
+}
+
+static uint64_t taken(struct stile_lock *lock)
+{
+    check(STILE_OK, stile_lock_acquire(lock, 0, &why));
+    uint64_t token = token_of(lock);
+    check(STILE_OK, stile_lock_release(lock, &why));
+    return token;
+}
+
+static void what_is_held_for_a_while_gets_a_row(void **state)
+{
+    struct stile_lock *lock = known("a \"row\", {and} \\ more");
+    char token[24];
+    (void)state;
+    check(STILE_OK, stile_lock_acquire(lock, 0, &why));
+    snprintf(token, sizeof token, "%llu", (unsigned long long)token_of(lock));
+    until("select max(token) from stile.lock l join pg_stat_activity a on a.pid = l.backend "
+          "where l.name like 'a \"row%more' and not l.shared",
+          token);
+    assert_string_equal(sql("select count(*) from stile.locks where name like 'a \"row%'"), "1");
+    check(STILE_OK, stile_lock_release(lock, &why));
+    until("select count(*) from stile.lock where backend is not null and name like 'a \"row%'",
+          "0");
+}
+
+static void a_hold_is_noticed(void **state)
+{
+    struct stile_client *other = open_with("sessions=2");
+    struct stile_lock *lock = known("held back"), *late = known("delayed");
+    struct stile_lock *hold =
+        held_on(other, "held back", STILE_OPTIONS(.hold_at_least_ms = 2 * PATIENCE_MS));
+    (void)state;
+    check(STILE_OK, stile_lock_release(hold, &why));
+    check(STILE_HELD, stile_lock_acquire(lock, 0, &why));
+    held_on(other, "delayed", STILE_OPTIONS(.lock_delay_ms = 2 * PATIENCE_MS));
+    sql("select count(pg_terminate_backend(pid)) from pg_locks where locktype = 'advisory' and "
+        "granted");
+    until("select count(*) " LOCKS " and granted", "0");
+    check(STILE_HELD, stile_lock_acquire(late, 0, &why));
+    stile_client_close(other);
+    sql("delete from stile.lock");
+}
+
+static void a_place_in_the_queue_is_noticed(void **state)
+{
+    struct stile_client *other = open_with("sessions=2");
+    struct stile_lock *lock = known("x");
+    struct waiting w = {.lock = lock_on(other, "x", NULL)};
+    (void)state;
+    check(STILE_OK, stile_lock_acquire(lock, 0, &why));
+    assert_int_equal(pthread_create(&w.thread, NULL, wait_for_it, &w), 0);
+    until("select count(*) from stile.waiting", "1");
+    check(STILE_OK, stile_lock_release(lock, &why));
+    check(STILE_HELD, stile_lock_acquire(lock, 0, &why));
+    assert_int_equal(pthread_join(w.thread, NULL), 0);
+    check(STILE_OK, w.status);
+    check(STILE_OK, stile_lock_release(w.lock, &why));
+    taken(lock);
+    stile_client_close(other);
+}
+
+#define EPOCH "select epoch from stile.epoch"
+
+static void an_epoch_ends_under_a_session(void **state)
+{
+    struct stile_lock *lock = known("x");
+    uint64_t last = taken(lock), first = last;
+    char epoch[24];
+    (void)state;
+    sql("select setval('stile.tokens', ends - 3) from stile.life");
+    for (int i = 0; i < 4; i++) {
+        uint64_t next = taken(lock);
+        assert_true(next > last);
+        last = next;
+    }
+    assert_true(last >> 20 > first >> 20);
+    snprintf(epoch, sizeof epoch, "%llu", (unsigned long long)last >> 20);
+    assert_string_equal(sql(EPOCH), epoch);
+}
+
+/* It is noticed with the next name that the session does not know. */
+static void a_counter_is_put_back_under_a_session(void **state)
+{
+    struct stile_lock *lock = known("x");
+    uint64_t last = taken(lock);
+    (void)state;
+    sql("create table kept as select started, file, made_by, ends from stile.life");
+    sql("create table kept_tokens as select last_value from stile.tokens");
+    for (int i = 0; i < 10; i++)
+        last = taken(lock);
+    sql("delete from stile.life");
+    sql("select setval('stile.tokens', last_value) from kept_tokens");
+    sql("insert into stile.life (started, file, made_by, ends) select * from kept");
+    sql("drop table kept, kept_tokens");
+    assert_true(taken(lock_on(client, "unknown", NULL)) > last);
+    assert_true(taken(lock) > last);
+}
+
+/* `stile setup` of a version without such grants was run: names that the session does not know get
+ * rows, as its functions expect. */
+static void older_functions_under_a_session(void **state)
+{
+    (void)state;
+    taken(lock_on(client, "before", NULL));
+    sql("create table kept as select pg_get_functiondef('stile.granted'::regproc) as granted");
+    sql("do $$ begin execute replace((select granted from kept), 'stile.changes', "
+        "'stile.tokens'); end $$");
+    taken(lock_on(client, "after", NULL));
+    assert_string_equal(sql("select count(*) from stile.lock where name = 'after'"), "1");
+    sql("do $$ begin execute (select granted from kept); end $$");
+    sql("drop table kept");
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, open_client, close_client)
 
 int main(int argc, char **argv)
@@ -570,6 +702,12 @@ int main(int argc, char **argv)
         TEST(a_burst_is_queued),
         TEST(a_burst_of_rows_is_queued),
         TEST(jobs_do_not_hold_up_renewals),
+        TEST(what_is_held_for_a_while_gets_a_row),
+        TEST(a_hold_is_noticed),
+        TEST(a_place_in_the_queue_is_noticed),
+        TEST(an_epoch_ends_under_a_session),
+        TEST(a_counter_is_put_back_under_a_session),
+        TEST(older_functions_under_a_session),
     };
     if (argc < 2)
         return 64;

@@ -7,7 +7,7 @@ import subprocess
 
 import psycopg2
 
-from postgres_kit import OURS, lost, on_server, token_of, use, wait_for
+from postgres_kit import OURS, count_in, lost, on_server, token_of, use, wait_for
 from kit import expect, run_tests, spin
 from postgres_server import PostgresServer, free_port, tool
 
@@ -108,7 +108,7 @@ def waiters_have_one_connection(t, server):
     assert int(server.sql("select count(*) " + OURS)) <= WAITERS + 2
     expect(server.sql(OLD), "0")
     t.release(held)
-    expect([int(one.line()) for one in waiting], list(range(2, WAITERS + 2)))
+    expect([count_in(one.line()) for one in waiting], list(range(2, WAITERS + 2)))
     expect([one.wait() for one in waiting], [0] * WAITERS)
     expect(server.sql("select count(*) from stile.waiting"), "0")
 
@@ -170,7 +170,7 @@ def places_end_with_their_processes(t, server):
     spin(lambda: server.sql("select count(*) " + OURS) == "2")
     expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
     t.release(held)
-    expect(second.line(), "2")
+    expect(count_in(second.line()), 2)
     expect(second.wait(), 0)
     expect(server.sql("select count(*) from stile.waiting"), "0")
 
@@ -183,7 +183,7 @@ def foreign_holder_gives_back(t, server):
     waiting = t.start("run", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
     spin(lambda: server.sql("select count(*) from stile.waiting") == "1")
     cursor.execute("select pg_advisory_unlock(hashtextextended('x', 0))")
-    expect(waiting.line(), "1")
+    expect(count_in(waiting.line()), 1)
     expect(waiting.wait(), 0)
     connection.close()
 
@@ -203,12 +203,12 @@ def wait_times_out(t, server):
 
 @on_server()
 def a_row_is_locked_by_another(t, server):
-    """A transaction that has locked the name's row: waited for, as long as the caller waits"""
-    expect(token_of(t), 1)
+    """A transaction that has locked the name's row: a grant with a hold waits for it, as long as the caller waits"""
+    expect(t.stile("run", "--hold-at-least", "1ms", "x", "--", "true").returncode, 0)
     connection, cursor = connect(server)
     cursor.execute("begin")
     cursor.execute("select from stile.lock where name = 'x' for update")
-    waiting = t.start("run", "--ttl", "2s", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
+    waiting = t.start("run", "--ttl", "2s", "--hold-at-least", "1ms", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
     spin(lambda: "lock timeout" in server.log)
     connection.close()
     assert int(waiting.line()) > 1

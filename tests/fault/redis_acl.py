@@ -22,7 +22,7 @@ def documented(mode):
 
 
 RULES = {mode: documented(mode) for mode in ("redis", "sentinel", "sentinels", "cluster", "redlock",
-                                             "wait_replicas", "doctor")}
+                                             "wait_replicas", "doctor", "cells")}
 
 
 def allow(server, *modes):
@@ -62,19 +62,25 @@ def one_server(t, server):
     basics(t)
     allow(server, "redis", "doctor")
     nothing_missing(t)
+    expect(examine(t)["cell-commands"]["severity"], "note")
+    allow(server, "redis", "cells", "doctor")
+    expect("cell-commands" in examine(t), False)
 
 
 @on_server(*DURABLE)
 def each_of_them_is_needed(t, server):
     """redis: without any one of the documented commands, the doctor names it and how to allow it"""
     use(t, server, "redis://low:low@127.0.0.1:%d")
-    for rule in RULES["redis"]:
+    for rule in RULES["redis"] + RULES["cells"]:
         if not rule.startswith("+") or rule in ("+client|setname", "+select"):
             continue
-        allow(server, "redis", "doctor")
+        allow(server, "redis", "cells", "doctor")
         server.cli("ACL", "SETUSER", "low", "-" + rule[1:])
-        commands = " ".join(sum((one["commands"] for one in examine(t).values()), []))
+        seen = examine(t)
+        commands = " ".join(sum((one["commands"] for one in seen.values()), []))
         assert rule in commands, (rule, commands)
+        expect("cell-commands" in seen, rule in RULES["cells"])
+        expect("commands" in seen and rule in RULES["cells"], False, seen)
 
 
 def waits_for_replicas(t):

@@ -5,8 +5,8 @@ waiter is forgotten, and waiters are quiet."""
 import os
 import signal
 
-from redis_kit import (DURABLE, Proxy, acquire, expect, gets_in, lost, nothing_left, on_server,
-                       run_tests, spin, through, waiting, with_proxy)
+from redis_kit import (DURABLE, Proxy, acquire, beside, expect, gets_in, lost, nothing_left,
+                       on_server, run_tests, spin, through, waiting, with_proxy)
 from keeper import Keeper
 from proxy import KEEP
 from redis_groups import until
@@ -113,6 +113,67 @@ def not_subscribed_yet(t, server, proxy):
     nothing_left(server)
 
 
+def modes_in_line(server):
+    """Of the waiters for x, in the server's order; without the entry for clients that poll."""
+    entries = server.cli("ZRANGE", beside("x", "queue"), "0", "-1").split("\n")
+    return [entry.split()[1] for entry in entries if " " in entry]
+
+
+def writer_and_reader(keeper, proxy):
+    """A writer whose first answer is late, and after it a reader, which needs no such answer. Returns
+    the rule that keeps it, when the requests have reached the server."""
+    asked = proxy.asked("claim")
+    late = proxy.once("claim", KEEP)
+    keeper.ask("&x", 60000)
+    expect(keeper.answer(), "OK")
+    late.hit()
+    keeper.ask("&x", 60000, 0, 0, "shared")
+    expect(keeper.answer(), "OK")
+    proxy.until_asked("claim", asked + 2)
+    return late
+
+
+def in_order(t, server, keeper, owner, late):
+    late.let_go()
+    spin(lambda: len(modes_in_line(server)) == 2)
+    expect(modes_in_line(server), ["x", "s"])
+    keeper.close()
+    expect(t.stile("release", "--owner", owner, "x").returncode, 0)
+    nothing_left(server)
+
+
+@with_proxy()
+def found_taken_late(t, server, proxy):
+    """A claim that learns late that the lock is taken: no later handle joins the queue before it"""
+    owner, _ = acquire(t, "x", "--ttl", "600s")
+    keeper = Keeper("redis://127.0.0.1:%d" % proxy.port)
+    try:
+        expect(keeper.try_it("y"), "OK")
+        until(lambda: server.cli("PUBSUB", "CHANNELS", "stile:*"), "subscription")
+        expect(keeper.try_it("z"), "OK")
+        in_order(t, server, keeper, owner, writer_and_reader(keeper, proxy))
+    finally:
+        keeper.close()
+
+
+@with_proxy()
+def found_taken_late_and_not_subscribed(t, server, proxy):
+    """The same, when the subscription begins meanwhile, which sends all that wait"""
+    owner, _ = acquire(t, "x", "--ttl", "600s")
+    subscription = proxy.once("subscribe", KEEP)
+    keeper = Keeper("redis://127.0.0.1:%d" % proxy.port)
+    try:
+        expect(keeper.try_it("y"), "OK")
+        subscription.hit()
+        late = writer_and_reader(keeper, proxy)
+        asked = proxy.asked("claim")
+        subscription.let_go()
+        proxy.until_asked("claim", asked + 1)
+        in_order(t, server, keeper, owner, late)
+    finally:
+        keeper.close()
+
+
 @on_server()
 def killed_again_and_again(t, server):
     """CLIENT KILL of all, time and again: the holder holds, the line is served"""
@@ -195,6 +256,36 @@ def scripts_forgotten(t, server):
     nothing_left(server)
 
 
+def set_clock_back(server):
+    """The queue as a server finds it whose clock was set back by an hour, with a gap that is due."""
+    server.cli("EVAL", "for _, entry in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do "
+               "redis.call('ZINCRBY', KEYS[1], 3600000000, entry) end "
+               "redis.call('ZADD', KEYS[1], 1, '~gap')", "1", beside("x", "queue"))
+
+
+@on_server()
+def clock_set_back(t, server):
+    """A clock set back by an hour, when it is the turn of clients that poll: waiters get in, in order"""
+    held = t.hold("x", "--ttl", "60s")
+    first, second = waiting(t, "x"), waiting(t, "x")
+    set_clock_back(server)
+    t.release(held)
+    assert gets_in(first) < gets_in(second)
+    nothing_left(server)
+
+
+@on_server()
+def clock_set_back_under_readers(t, server):
+    """The same under a reader: the script that finds the gap ends, and the server goes on"""
+    held = t.hold("x", "--shared", "--ttl", "60s")
+    writer = waiting(t, "x")
+    set_clock_back(server)
+    expect(t.stile("run", "--shared", "--try", "x", "--", "true").returncode, 75)
+    t.release(held)
+    gets_in(writer)
+    nothing_left(server)
+
+
 # ---- quiet ----
 
 @with_proxy()
@@ -233,6 +324,6 @@ def renewal_over_another_connection(t, server, proxy):
 
 
 run_tests([deaf, dumb, cut_off, answered_late, passed_over, not_subscribed_yet,
-           killed_again_and_again, freed_in_silence, restarted_with_its_data,
-           restarted_without_its_data, flushed, scripts_forgotten, parked,
-           renewal_over_another_connection])
+           found_taken_late, found_taken_late_and_not_subscribed, killed_again_and_again,
+           freed_in_silence, restarted_with_its_data, restarted_without_its_data, flushed,
+           scripts_forgotten, clock_set_back, clock_set_back_under_readers, parked, renewal_over_another_connection])

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections that go silent and never end: a firewall that has forgotten them, a host that is gone.
 A holder must notice early enough to renew over another connection."""
-from redis_kit import (expect, gets_in, kill_at_once, nothing_left, renewed, run_tests, through,
+from redis_kit import (expect, gets_in, kill_at_once, nothing_left, on_server, renewed, run_tests, through,
                        waiting, with_proxy)
+from cluster_kit import outlives_forgotten_connections
 from redlock_kit import on_ways, through_all
 
 
@@ -35,6 +36,12 @@ def twice_in_a_row(t, server, proxy):
     renewed(server)
     t.release(held)
     expect(held.err.end(), "")
+
+
+@on_server()
+def forgotten_connections(t, server):
+    """Connections that the server accepts and forgets: the holder tries again in time"""
+    outlives_forgotten_connections(t, server.port, "redis://127.0.0.1:%d")
 
 
 @with_proxy()
@@ -96,5 +103,5 @@ def redlock_release(t, nodes, ways):
 
 
 run_tests([survives(), survives("--ttl", "2s"), survives("--profile", "financial"), twice_in_a_row,
-           release_over_a_silent_connection, waiter_hears_nothing, several_leases, redlock_holder,
-           redlock_release])
+           release_over_a_silent_connection, waiter_hears_nothing, several_leases,
+           forgotten_connections, redlock_holder, redlock_release])

@@ -3,7 +3,7 @@
 """Requests to the nodes of redlock that may or may not have been executed, and nodes that get a
 withdrawal late."""
 from redis_kit import acquire, acquired, expect, gets_in, lost, run_tests, ended_with, waiting
-from redlock_kit import DURABLE, nothing_left, on_nodes, on_ways, through_all
+from redlock_kit import DURABLE, have_seen, nothing_left, on_nodes, on_ways, through_all
 from proxy import LATE, LOSE_REPLY, LOSE_REQUEST, MUTE, SLOW, STOP
 
 BOTH = LOSE_REQUEST, LOSE_REPLY
@@ -60,6 +60,7 @@ def phase_two_in_doubt(t, nodes, ways):
     before = 0
     for some in ways[:2], ways[:4]:
         for action in BOTH:
+            have_seen(nodes, before + 1000)
             rules = rule_all(some, "fence", action)
             held = hold_on_all(t, ways)
             all_hit(rules)
@@ -183,6 +184,7 @@ def most_requests_stay_away(t, nodes, ways):
 @on_ways(*DURABLE)
 def answers_come_slowly(t, nodes, ways):
     """Answers that come byte by byte are answers"""
+    have_seen(nodes, 1000)
     for kind in "claim", "fence", "release":
         rule_all(ways, kind, SLOW)
     with through_all(t, ways):

@@ -74,4 +74,10 @@ def nothing_left(nodes, name="x", ways=()):
             expect(node.cli("EXISTS", *keys), "0", node.cli("KEYS", "*"))
 
 
-__all__ = ["DURABLE", "nothing_left", "on_nodes", "on_ways", "through_all", "url_of", "use_nodes"]
+def have_seen(nodes, token, name="x"):
+    """The name was granted so often that no client guesses its next token: phase 2 is needed."""
+    for node in nodes:
+        expect(node.cli("SET", "{lock:%s}\x1ffence" % name, str(token)), "OK")
+
+
+__all__ = ["DURABLE", "have_seen", "nothing_left", "on_nodes", "on_ways", "through_all", "url_of", "use_nodes"]

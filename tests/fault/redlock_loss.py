@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from redis_kit import beside, expect, run_tests, spin
 from loss_kit import BREAKER, Keeper, breaks
-from redlock_kit import on_nodes, on_ways, through_all, url_of
+from redlock_kit import have_seen, on_nodes, on_ways, through_all, url_of
 from proxy import KEEP, STOP
 
 PLAIN = "?fence=off"
@@ -75,6 +75,8 @@ def before_the_answers(t, nodes, ways, params):
     with through_all(t, ways, params), Keeper(t) as keeper:
         first = first_hold(keeper, nodes)
         kind = "set" if params else "fence"
+        if not params:
+            have_seen(nodes, 1000)
         rules = [way.once(kind, KEEP) for way in ways]
         keeper.ask_for("x")
         for rule in rules:

@@ -71,4 +71,30 @@ def a_vote_comes_late(t, nodes):
     expect(nodes[1].cli("HMGET", "stile:node", "group", "highest").split("\n"), [group, highest])
 
 
-run_tests([a_try_fails, a_waiter_gives_up, a_foreign_key_is_there, a_vote_comes_late])
+def token_of_a_run(t):
+    done = t.stile("run", "--ttl", "400ms", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
+    expect(done.returncode, 0, done.stderr)
+    return int(done.stdout)
+
+
+@on_nodes(*DURABLE, number=3)
+def a_backup_is_restored(t, nodes):
+    """A node restored from a backup and adopted without its record: its old fences count for nothing"""
+    fence = "{lock:x}\x1ffence"
+    token_of_a_run(t)
+    old = nodes[1].cli("GET", fence)
+    nodes[2].kill()
+    for _ in range(3):
+        token = token_of_a_run(t)
+    nodes[1].cli("SET", fence, old)
+    nodes[1].cli("DEL", "stile:node")
+    nodes[2].restart()
+    t.stile("doctor", "--adopt")
+    nodes[1].cli("HSET", "stile:node", "quiet", "1")
+    nodes[0].kill()
+    later = token_of_a_run(t)
+    assert later > token, (later, token)
+
+
+run_tests([a_try_fails, a_waiter_gives_up, a_foreign_key_is_there, a_vote_comes_late,
+           a_backup_is_restored])

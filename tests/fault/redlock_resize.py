@@ -317,6 +317,23 @@ def made_by_an_older_release(t, nodes):
     refused_as(t, nodes, "group of 3 nodes")
 
 
+@on_nodes(*DURABLE)
+def fewer_nodes_with_old_fences(t, nodes):
+    """From five to three, two of which missed the last grants: no token is granted again"""
+    token = works(t, nodes, 0)
+    for node in nodes[1:3]:
+        node.kill()
+    for _ in range(3):
+        token = works(t, nodes, token)
+    for node in nodes[1:3]:
+        node.restart()
+    resize(t, nodes[:3])
+    for node in nodes[1:3]:
+        node.cli("HSET", "stile:node", "quiet", "1")  # the time is over, as far as it knows
+    nodes[0].kill()
+    works(t, nodes[:3], token)
+
+
 run_tests([another_number, another_node_in_its_place, from_three_to_five, from_five_to_three,
-           one_for_another, what_is_refused, members_that_were_away, cut_short, two_at_once,
-           made_by_an_older_release])
+           fewer_nodes_with_old_fences, one_for_another, what_is_refused, members_that_were_away,
+           cut_short, two_at_once, made_by_an_older_release])

@@ -6,7 +6,7 @@ import os
 import signal
 
 from cutter import Cutter
-from sql_kit import expect, lost, refused, token_of, use, wait_for
+from sql_kit import count_in, expect, lost, refused, token_of, use, wait_for
 
 
 def server_crashes(t, server):
@@ -105,9 +105,9 @@ def holder_is_stopped(t, server):
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     try:
-        expect(token_of(t), 2)
+        expect(count_in(token_of(t)), 2)
     finally:
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
     lost(held)
-    expect(token_of(t), 3)
+    expect(count_in(token_of(t)), 3)

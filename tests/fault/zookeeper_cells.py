@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: the stile authors
 # SPDX-License-Identifier: Apache-2.0
 """Cells in ZooKeeper: connections that break and sessions that end in between, servers that lag
-behind, nodes that others write and delete, data that is no cell, numbers that overflow."""
+behind, nodes that others write and delete, data that is no cell, numbers that overflow,
+the leader's clock."""
 import contextlib
 import os
 import re
@@ -249,7 +250,26 @@ def node_version_overflows(t, server):
         expect(cells.put("x", "safe", version=version), version + 1)
 
 
+# ---- the leader's clock ----
+
+@on_server()
+def clock_of_the_leader(t, server):
+    """A start is dated by the write that read the clock, rounded up; a clock that was removed is made anew"""
+    with Other(server) as other:
+        for name in "x", "y":
+            expect(t.stile("pace", name, "--rate", "1/1h", "--try").returncode, 0)
+            expect(t.stile("pace", name, "--rate", "1/1h", "--try").returncode, 75)
+            other.delete("/%stile/clock")
+        expect(t.stile("pace", "z", "--rate", "1/1h", "--try").returncode, 0)
+        seen_us = int(other.get(node_of("pace:z"))[0].split()[-3])
+        expect(seen_us, (other.exists("/%stile/clock").mtime + 1) * 1000)
+        # Its node is no cell, and no name.
+        expect(t.stile("ls").stdout.count("clock"), 0)
+        expect(t.stile("cell", "ls").stdout.count("clock"), 0)
+
+
 run_tests([
     cut_before_the_answer, server_away, session_ended, lagging_server, written_by_hand,
     deleted_by_hand, no_cells, users_apart, node_version_overflows,
+    clock_of_the_leader,
 ])

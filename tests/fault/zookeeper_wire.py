@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import time
 
-from cluster_kit import SOAK, TESTS, expect, lost, refused, spin, try_it
+from cluster_kit import (SOAK, TESTS, expect, lost, outlives_forgotten_connections, refused, spin,
+                         try_it)
 from forward import Damage, Forward
 from keeper import Keeper
 from kit import run_tests
@@ -168,6 +169,12 @@ def another_address(t, server):
     expect(nodes_of(server), [])
 
 
+@on_server()
+def forgotten_connections(t, server):
+    """Connections that the server accepts and forgets: the holder tries again in time"""
+    outlives_forgotten_connections(t, server.members[0].port, "zk://127.0.0.1:%d", 2)
+
+
 def silent_name_server(t):
     """A name server that does not answer costs the patience of open(), not its own"""
     names = Names(t)
@@ -215,4 +222,5 @@ def tls(t):
 
 
 run_tests([nobodys_nodes, a_claim_that_never_ends, numbers_run_out, damaged_answers,
-           data_that_is_gone, another_address, silent_name_server, tls])
+           data_that_is_gone, another_address, forgotten_connections,
+           silent_name_server, tls])

@@ -8,6 +8,7 @@ they end with the test, even if that is killed.
     with EtcdServer(3) as cluster:
         cluster.members[0].kill()
 """
+import json
 import os
 import signal
 import subprocess
@@ -53,6 +54,10 @@ class Member(Process):
     def log(self):
         with open(self.dir + "/log", encoding="utf-8") as log:
             return log.read()
+
+    def version(self):
+        with urllib.request.urlopen(self.client_url + "/version", timeout=5) as answer:
+            return json.load(answer)["etcdserver"]
 
     def metric(self, name, *without):
         """The sum of all with this name; 0 if it does not answer."""

@@ -5,6 +5,7 @@
     with Forward(server.port) as way:
         ... what is done through way.port ...
         way.cut()              # all connections over it; new ones are taken
+        way.forget_next(1)     # the same, and the next ones are accepted, but nothing comes of them
     with Damage(server.port, seed) as way:
         ...                    # bytes are changed, lost or added, by the seed
 """
@@ -21,7 +22,7 @@ class Forward:
         self.target = target
         self.listener = socket.create_server((address, port))
         self.port = self.listener.getsockname()[1]
-        self.sockets, self.accepted = [], 0
+        self.sockets, self.accepted, self.answers, self.forgets = [], 0, 0, 0
         threading.Thread(target=self.serve, daemon=True).start()
 
     def __enter__(self):
@@ -39,6 +40,13 @@ class Forward:
         for one in self.sockets[:]:
             end(one)
 
+    def forget_next(self, times):
+        """As a server that was restarted: so many times the connections that it had are forgotten.
+        How many."""
+        self.forgets = n = sum(one.fileno() >= 0 for one in self.sockets) // 2 * times
+        self.cut()
+        return n
+
     def serve(self):
         while True:
             try:
@@ -46,6 +54,10 @@ class Forward:
             except OSError:
                 return
             self.accepted += 1
+            if self.forgets:
+                self.forgets -= 1
+                self.sockets.append(client)
+                continue
             try:
                 server = socket.create_connection(("127.0.0.1", self.target))
             except OSError:
@@ -58,6 +70,7 @@ class Forward:
                 threading.Thread(target=copy, args=(source, other, change), daemon=True).start()
 
     def change(self, got):
+        self.answers += 1
         return got
 
 
@@ -72,6 +85,7 @@ def copy(source, other, change):
             other.sendall(change(got))
     end(source)
     end(other)
+    source.close()
 
 
 class Damage(Forward):

@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 
 from own_server import ATTEMPTS, OwnServer, die_with_parent, free_port, preloading
@@ -136,6 +137,16 @@ class PostgresServer(OwnServer):
         """In an orderly way, without waiting for its clients."""
         self.kill(signal.SIGINT)
 
+    def promote(self):
+        self.sql("select pg_promote()")
+
+    def answers_sql(self):
+        """Not while it recovers from a crash."""
+        try:
+            return self.sql("select 1") == "1"
+        except subprocess.CalledProcessError:
+            return False
+
     def sql(self, text, *options):
         """What psql prints, without its last newline."""
         done = subprocess.run([tool("psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h",
@@ -143,6 +154,19 @@ class PostgresServer(OwnServer):
                                *options],
                               capture_output=True, text=True, check=True)
         return done.stdout.rstrip("\n")
+
+
+class Copied(PostgresServer):
+    """A server that began as a base backup of another one. standby: it follows that one, until promote()."""
+
+    def __init__(self, source, standby=False, **how):
+        self.source, self.standby = source, standby
+        super().__init__(**how)
+
+    def _init(self):
+        subprocess.run([*self.prefix, tool("pg_basebackup"), "-D", self.data, "-h", "127.0.0.1", "-p",
+                        str(self.source.port), "-U", "postgres", "-c", "fast", "--no-sync",
+                        *(["-R"] if self.standby else [])], check=True, cwd="/")
 
 
 class PgBouncer:
@@ -165,12 +189,18 @@ class PgBouncer:
             cwd="/", preexec_fn=end_with_parent)
         for line in self.process.stderr:
             if "process up" in line:
-                return
-        raise OSError("pgbouncer does not start")
+                break
+        else:
+            raise OSError("pgbouncer does not start")
+        # It would stop when the pipe is full, with a line for each connection.
+        self.reader = threading.Thread(target=self.process.stderr.read, daemon=True)
+        self.reader.start()
 
     def stop(self):
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
+        self.reader.join()
+        self.process.stderr.close()
 
     def __enter__(self):
         return self

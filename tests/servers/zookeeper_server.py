@@ -70,12 +70,12 @@ class Member(Process):
         with open(self.dir + "/log", encoding="utf-8") as log:
             return log.read()
 
-    def say(self, word):
+    def say(self, word, patience_s=2):
         """The answer to a four-letter word; "" if there is none."""
         try:
-            with socket.create_connection(("127.0.0.1", self.port), 2) as connection:
+            with socket.create_connection(("127.0.0.1", self.port), patience_s) as connection:
                 connection.sendall(word.encode())
-                connection.settimeout(2)
+                connection.settimeout(patience_s)
                 answer = b""
                 while part := connection.recv(65536):
                     answer += part
@@ -118,12 +118,14 @@ class ZookeeperServer(Directory):
         return [f"secureClientPort={self.tls_port}", "secureClientPortAddress=127.0.0.1"]
 
     def await_serving(self):
-        """Until all of them serve; False if one has ended."""
-        until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until:
+        """Until all of them serve; False if one has ended. A server that is starting accepts
+        connections and forgets some of them, so it is asked again soon."""
+        begun = time.monotonic()
+        while (passed_s := time.monotonic() - begun) < PATIENCE_S:
+            patience_s = min(0.2 + passed_s / 10, 2)
             if any(m.process is None or m.process.poll() is not None for m in self.members):
                 return False
-            if (all("Mode: " in m.say("srvr") for m in self.members) and
+            if (all("Mode: " in m.say("srvr", patience_s) for m in self.members) and
                     (not self.tls_port or speaks_tls(self.tls_port))):
                 return True
             time.sleep(0.05)
