@@ -23,7 +23,8 @@ from tap import run_cases  # noqa: E402
 
 PATIENCE_S = 60
 USAGE = 64
-PROGRAMS = ("deploy.sh", "encode", "read-it", "close-the-day", "report", "send")
+PROGRAMS = ("deploy.sh", "encode", "read-it", "close-the-day", "report", "send",
+            "scheduler", "ask-the-weather")
 SNIPPET = """
 #include <stdio.h>
 #include <stile.h>
@@ -69,11 +70,12 @@ def run(line, place):
     """Its exit status; one that would go on for ever has 0 once it has printed something."""
     for url in "redis://locks.example", "postgres://db.example/app":
         line = line.replace(url, "local:" + os.path.join(place, "instead"))
+    line = re.sub("^(stile elect .*) -- ", r"\1 --once -- ", line)  # it would campaign again
     env = {**os.environ, "HOME": place, "STILE_ENGINE": "local:" + os.path.join(place, "locks"),
            "PATH": os.path.join(place, "bin") + ":" + os.environ["PATH"]}
     process = subprocess.Popen(["sh", "-c", "exec " + line], cwd=place, env=env, text=True,
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    if line.startswith("stile watch"):
+    if line.startswith(("stile watch", "stile leader")):
         printed = process.stdout.readline()
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -123,12 +125,20 @@ def links_lead_somewhere():
     assert links and not missing, missing
 
 
-def picture_is_drawn_from_its_data():
-    done = subprocess.run([sys.executable, os.path.join(ROOT, "docs", "picture.py"), "check"],
+def pictures_are_drawn_from_their_data():
+    for script in "docs/picture.py", "bench/stock.py":
+        done = subprocess.run([sys.executable, os.path.join(ROOT, script), "check"],
+                              capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def advice_is_one_table():
+    """README.md and docs/choosing.md have the rules of stile advise."""
+    done = subprocess.run([sys.executable, os.path.join(ROOT, "docs", "choosing.py"), "check", STILE],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
 if __name__ == "__main__":
     sys.exit(run_cases([commands_run, targets_exist, snippet_compiles, links_lead_somewhere,
-                        picture_is_drawn_from_its_data]))
+                        pictures_are_drawn_from_their_data, advice_is_one_table]))

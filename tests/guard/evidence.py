@@ -21,6 +21,7 @@ SOURCE = os.path.join(HERE, "..", "..")
 sys.path[:0] = [os.path.join(SOURCE, "tests", folder) for folder in ("servers", "cli")]
 sys.path.insert(0, HERE)
 
+import dynamodb_server  # noqa: E402
 from etcd_server import EtcdServer  # noqa: E402
 from kit import Lines, STILE, expect, kill_quietly  # noqa: E402
 from mysql_server import MysqlServer, tool as mysql_tool  # noqa: E402
@@ -185,6 +186,38 @@ class Http:
         return self.upstream.stored["/" + resource]
 
 
+class Dynamo:
+    """An item of the user's own, as examples/fenced-dynamodb.sh writes it."""
+    name = "DynamoDB"
+
+    def __init__(self, server):
+        self.server = server
+        server.create("place")
+
+    def prepare(self, resource):
+        pass
+
+    def _update(self, key, update, values, more=""):
+        body = '''{"TableName":"place","Key":{"key":{"S":"%s"}},"UpdateExpression":"%s",%s''' \
+               '''"ExpressionAttributeNames":{"#v":"value"},"ExpressionAttributeValues":{%s}}''' % (
+                   key, update, more, values)
+        return ("curl -sS -f -o /dev/null --user AKIDTEST:sesame --aws-sigv4 aws:amz:eu-test-1:dynamodb "
+                "-H 'Content-Type: application/x-amz-json-1.0' -H 'X-Amz-Target: DynamoDB_20120810.UpdateItem' "
+                "--data '%s' http://127.0.0.1:%d/" % (body, self.server.port))
+
+    def guarded(self, resource, value):
+        return self._update(resource, "SET #v = :v, fence = :t",
+                            '''":v":{"S":"%s"},":t":{"N":"'"$STILE_TOKEN"'"}''' % value,
+                            '''"ConditionExpression":"attribute_not_exists(fence) OR fence <= :t",''')
+
+    def bare(self, resource, value):
+        return self._update(resource + "-bare", "SET #v = :v", '''":v":{"S":"%s"}''' % value)
+
+    def value(self, resource):
+        key = {"TableName": "place", "Key": {"key": {"S": resource}}}
+        return self.server.call("GetItem", key)["Item"]["value"]["S"]
+
+
 class Cell:
     """On the engine of the lock; redlock has none, and uses etcd's."""
     name = "cell"
@@ -299,18 +332,23 @@ def open_engines(stack, directory):
         "postgres": postgres.url,
         "mysql": mysql.url,
     }
-    for name in "postgres", "mysql":
+    dynamo = None
+    if dynamodb_server.is_installed():
+        os.environ.update(dynamodb_server.ENV)
+        dynamo = stack.enter_context(dynamodb_server.DynamoServer())
+        engines["dynamodb"] = dynamo.url("locks", "&poll=100")
+    for name in {"postgres", "mysql", "dynamodb"} & set(engines):
         stile("setup", engines[name])
     stile("guard", "install", engines["redis"])
-    return engines, redis, postgres, mysql
+    return engines, redis, postgres, mysql, dynamo
 
 
-def open_places(stack, directory, engines, redis, postgres, mysql):
+def open_places(stack, directory, engines, redis, postgres, mysql, dynamo):
     upstream = Store()
     stack.callback(upstream.close)
     nginx = stack.enter_context(Nginx(upstream.port))
     return [Postgres(postgres), Mysql(mysql), Sqlite(directory), Redis(redis), File(directory),
-            Http(nginx, upstream), Cell(engines)]
+            Http(nginx, upstream), *([Dynamo(dynamo)] if dynamo else []), Cell(engines)]
 
 
 def print_table(results, places):

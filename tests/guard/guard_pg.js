@@ -3,6 +3,7 @@
 // The guard of PostgreSQL through pg: MODULES PORT DATABASE, driven by lines.
 //     write RESOURCE TOKEN VALUE   begin and the guard in one message, then the row, then commit
 //     bound RESOURCE TOKEN VALUE   the same with values that are bound, from a pool
+//     called RESOURCE TOKEN VALUE  the same with stile.fence
 // Each line is answered by "done", or by the code and the detail of the error.
 "use strict";
 
@@ -18,23 +19,26 @@ async function write(client, value) {
     return "done";
 }
 
+async function bound(guard, resource, token, value) {
+    const client = await pool.connect();
+    try {
+        await client.query("BEGIN");
+        await client.query(guard, [resource, token]);
+        return await write(client, value);
+    } finally {
+        await client.query("ROLLBACK");
+        client.release();
+    }
+}
+
 const verbs = {
     async write(resource, token, value) {
         const name = session.escapeLiteral(resource);
         await session.query(`BEGIN; SELECT stile.guard(${name}, ${token})`);
         return write(session, value);
     },
-    async bound(resource, token, value) {
-        const client = await pool.connect();
-        try {
-            await client.query("BEGIN");
-            await client.query("SELECT stile.guard($1, $2)", [resource, token]);
-            return await write(client, value);
-        } finally {
-            await client.query("ROLLBACK");
-            client.release();
-        }
-    },
+    bound: (...args) => bound("SELECT stile.guard($1, $2)", ...args),
+    called: (...args) => bound("CALL stile.fence($1, $2, '')", ...args),
 };
 
 async function answer([verb, ...args]) {

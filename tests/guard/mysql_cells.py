@@ -186,6 +186,116 @@ def without_privileges(t, world):
     admin.run("DROP USER other@'127.0.0.1'")
 
 
+# ---- cells with an end ----
+
+def end_all(session):
+    session.run("UPDATE stile_guard SET ends_at = UTC_TIMESTAMP(6) WHERE ends_at IS NOT NULL")
+
+
+def keep(t, key, *options):
+    """The version."""
+    done = put(t, key, "kept", "--keep", "1h", *options)
+    expect(done.returncode, 0, done.stderr)
+    return int(done.stdout)
+
+
+@with_world
+def ended(t, world):
+    """From its end on, a cell is absent for every procedure, and its guard with it"""
+    session, token = world.session(), ("--token", "50", "--issuer", "redis:x")
+    for key in "guard", "raise", "remove", "reset", "sql-reset", "cas", "put":
+        version = keep(t, key, *token)
+    session.begin()
+    refused(STALE, session.guard, "guard", 49)
+    session.guard("guard", 51)
+    session.run("COMMIT")
+    expect(cell(t, "guard")["token"], 51)
+    end_all(session)
+    expect(session.run("SELECT * FROM stile_guards"), ())
+    expect(t.stile("cell", "ls", "--json").stdout, "[]\n")
+    expect((cell(t, "put")["version"], cell(t, "put")["token"]), (0, None))
+    session.run("CALL stile_guard_remove('remove')")
+    expect(t.stile("cell", "rm", "remove").returncode, 0)
+    expect(put(t, "cas", "late", "--if-version", str(version)).returncode, ABSENT)
+    session.begin("guard", 3, "etcd:x")
+    session.run("COMMIT")
+    expect(t.stile("guard", "raise", t.url, "raise", "4").returncode, 0)
+    expect(t.stile("guard", "reset", t.url, "reset", "5").returncode, 0)
+    session.run("CALL stile_guard_reset('sql-reset', 6, '')")
+    end_all(session)
+    expect([(cell(t, key)["version"], cell(t, key)["token"])
+            for key in ("guard", "raise", "reset", "sql-reset")], [(0, 3), (0, 4), (0, 5), (0, 6)])
+    assert int(put(t, "put", "again", "--token", "1").stdout) > version
+    end_all(session)
+    expect(cell(t, "put")["value"], "again")
+
+
+@with_world
+def ended_in_bounds(t, world):
+    """Puts with an end delete those that are over, a few each, and no version comes back"""
+    session = world.session()
+    expect(put(t, "stays", "for ever", "--token", "7", "--issuer", "redis:x").returncode, 0)
+    version = keep(t, "k0", "--token", "7", "--issuer", "redis:x")
+    with session.connection.cursor() as cursor:
+        for i in range(1, 1000):
+            cursor.callproc("stile_cell_write", ("put 0", "k%d" % i, "v", None, 7, "redis:x", 0, 1))
+            cursor.fetchall()
+            cursor.nextset()
+    end_all(session)
+    keep(t, "k1000")
+    left = session.ask("SELECT COUNT(*) FROM stile_guard")
+    assert left <= 10, left
+    expect(session.ask("SELECT COUNT(*) FROM stile_guard_floor"), 1)
+    session.run("DELETE FROM stile_guard WHERE resource = 'k0'")
+    assert keep(t, "k0", "--token", "1", "--issuer", "redis:x") > version
+    expect(cell(t, "stays")["value"], "for ever")
+
+
+@with_world
+def ended_while_locked(t, world):
+    """A put does not wait for the row of an ended cell that a transaction has locked"""
+    session = world.session()
+    keep(t, "x", "--token", "5")
+    end_all(session)
+    session.begin("x", 2)
+    keep(t, "y")
+    session.run("COMMIT")
+    expect((cell(t, "x")["version"], cell(t, "x")["token"]), (0, 2))
+
+
+@with_world
+def tables_without_ends(t, world):
+    """With an older table, --keep is refused with what to do, all else works, and setup adds ends"""
+    session = world.session()
+    session.run("ALTER TABLE stile_guard DROP COLUMN ends_at")
+    done = put(t, "k", "text", "--keep", "1m")
+    expect(done.returncode, UNREACHABLE, done.stderr)
+    assert "stile setup" in done.stderr, done.stderr
+    expect(json.loads(t.stile("caps", "--json").stdout)["keeps"], False)
+    expect(cell(t, "k")["version"], 0)
+    expect(t.stile("setup", t.url).returncode, 0)
+    expect(json.loads(t.stile("caps", "--json").stdout)["keeps"], True)
+    keep(t, "k")
+
+
+@with_world
+def ends_without_privileges(t, world):
+    """A user that may not delete rows can't leave more of them behind"""
+    admin = world.session()
+    admin.run("CREATE USER keeper@'127.0.0.1'")
+    admin.run("GRANT EXECUTE, CREATE, SELECT ON %s.* TO keeper@'127.0.0.1'" % world.database)
+    admin.run("GRANT SELECT, INSERT, UPDATE ON stile_guard TO keeper@'127.0.0.1'")
+    admin.run("GRANT SELECT, UPDATE ON stile_guard_floor TO keeper@'127.0.0.1'")
+    t.env["STILE_ENGINE"] = t.url.replace("root@", "keeper@")
+    expect(put(t, "k", "text").returncode, 0)
+    done = put(t, "k", "text", "--keep", "1m")
+    expect(done.returncode, UNREACHABLE)
+    assert "DELETE command denied" in done.stderr, done.stderr
+    expect(cell(t, "k")["value"], "text")
+    admin.run("DROP USER keeper@'127.0.0.1'")
+
+
 with MysqlServer() as SERVER:
     run_tests([one_namespace, compared_with_its_version, waits_for_a_transaction, gives_up, stopped,
-               versions_never_return, without_tables, without_privileges])
+               versions_never_return, without_tables, without_privileges, ended, ended_in_bounds,
+               ended_while_locked, tables_without_ends, ends_without_privileges])

@@ -100,11 +100,32 @@ def misuse(world):
     for how in "stile_guard", "stile_guard_strict", "stile_guard_raise":
         for resource, token, issuer in (("r", 0, ""), ("r", -1, ""), ("r", None, ""), ("", 1, ""),
                                         (None, 1, ""), ("n" * 513, 1, ""), ("a\x1fb", 1, ""),
-                                        ("a\x7f", 1, ""), ("r", 1, "i" * 601)):
+                                        ("a\x7f", 1, ""), ("r", 1, "i" * 601), ("r", 1, "a\nb"),
+                                        ("r", 1, "\x7f"), ("r", 33.5, ""), ("r", 0.5, "")):
             refused(MISUSE, session.guard, resource, token, issuer, how=how)
         refused(COLUMN_TOO_LARGE, session.guard, "r", MOST + 1, how=how)
     session.run("COMMIT")
     expect(session.ask("SELECT COUNT(*) FROM stile_guard"), 0)
+
+
+def misuse_of_a_known_resource(world):
+    """A fraction is not rounded to a token that passes, and no odd issuer becomes that of a resource"""
+    session = world.session()
+    session.guard("r", 34, how="stile_guard_raise")
+    session.begin()
+    for how in "stile_guard", "stile_guard_strict", "stile_guard_raise":
+        for token in 33.5, 33.9999, "33.5", "34.4", 35.5, "34.000000000000000000000000000001":
+            said = refused(MISUSE, session.guard, "r", token, how=how)
+            expect(said, "a token is a whole number from 1 on, not %s" % token)
+        for issuer in "a\nb", "\x7f", "i" * 601:
+            for token in 34, 35:
+                refused(MISUSE, session.guard, "r", token, issuer, how=how)
+    refused(MISUSE, session.run, "CALL stile_guard_reset('r', 1.5, '')")
+    refused(MISUSE, session.run, "CALL stile_guard_reset('r', 1, 'a\nb')")
+    session.run("COMMIT")
+    expect(session.highest("r"), (34, ""))
+    session.begin("r", "34.0")  # a fraction of nothing is none
+    session.run("COMMIT")
 
 
 def without_transaction(world):
@@ -122,8 +143,8 @@ def without_transaction(world):
 
 def as_on_mysql(world):
     """The same where the server does not say whether a transaction is open, as MySQL does not"""
-    assert "/*M!100003 AND @@in_transaction = 0 */" in GUARD
-    other = World(world.server, GUARD.replace("/*M!100003 AND @@in_transaction = 0 */", ""))
+    assert "/*M!100003 @@in_transaction = 0 AND */" in GUARD
+    other = World(world.server, GUARD.replace("/*M!100003 @@in_transaction = 0 AND */", ""))
     without_transaction(other)
     smaller_is_stale(other)
     strict_refuses_equal(World(world.server, GUARD.replace("/*M!100103 OR REPLACE */", "")))
@@ -418,6 +439,14 @@ def required(world):
     refused(STALE, session.guard, "r", 33)
     refused(UNGUARDED, session.run, writes[1])  # in spite of the refusal
     session.run("ROLLBACK")
+    for token, code in (33.5, MISUSE), (MOST + 1, COLUMN_TOO_LARGE), (None, MISUSE):
+        session.begin()
+        refused(code, session.guard, "r", token)
+        refused(UNGUARDED, session.run, writes[1])
+        session.run("ROLLBACK")
+    session.begin("r", "034")  # another spelling of the highest
+    session.run(writes[1])
+    session.run("ROLLBACK")
     session.begin("r", 34)
     session.run(writes[1])
     raising = world.later(other.guard, "r", 35, how="stile_guard_raise").waits()
@@ -438,6 +467,7 @@ def required_of_any_name(world):
 with MysqlServer() as SERVER:
     run_tests(in_worlds(SERVER, [
         smaller_is_stale, strict_refuses_equal, issuers_differ, names_are_bytes, misuse,
+        misuse_of_a_known_resource,
         without_transaction, as_on_mysql, run_again, with_few_privileges, mariadb_by_hand, removal_never_reopens,
         pruned_under_way, at_every_point, old_snapshot, one_holder_in_parallel, two_raise_at_once,
         both_shared_before, first_of_a_resource, rolled_back, required, required_of_any_name]))

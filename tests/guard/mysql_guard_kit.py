@@ -121,11 +121,11 @@ def with_data(world):
     return lambda: session.ask("SELECT text FROM data WHERE id = 1")
 
 
-def in_worlds(server, cases):
+def in_worlds(server, cases, world=World):
     """Gives each case a world on the server instead of a scene."""
     def one_of(case):
         def one(_):
-            case(World(server))
+            case(world(server))
         one.__name__, one.__doc__ = case.__name__, case.__doc__
         return one
     return [one_of(case) for case in cases]

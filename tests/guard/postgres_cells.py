@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cells on PostgreSQL: the guard that they share with users' transactions, writes that wait or whose
 answer is lost, what a prune leaves, names, roles, poolers and crashes."""
+import json
+
 from postgres_guard_kit import (STALE, PgBouncer, Session, connect, expect, kill_all, on_server, passes,
                                 run, run_tests, seen, use)
 from cells_kit import Cells
@@ -164,5 +166,107 @@ def a_crash_forgets_nothing(t, server):
             expect(cells.get("x"), ("OK", version, 5, "", value))
 
 
+# ---- cells with an end ----
+
+def end_all(cursor):
+    cursor.execute("update stile.guarded set ends_at = clock_timestamp() where ends_at is not null")
+
+
+@on_server()
+def ended(t, server):
+    """From its end on, a cell is absent for every function, and its guard with it"""
+    cursor = connect(server).cursor()
+    with Cells(t) as cells:
+        for key in "get", "guard", "raise", "remove", "reset", "put":
+            version = cells.put(key, "kept", token=50, issuer="redis:x", keep=60000)
+        expect(passes(cursor, "guard", 49), STALE)
+        expect(passes(cursor, "guard", 51), None)
+        expect(seen(cursor, "guard"), (51, "redis:x"))
+        end_all(cursor)
+        expect(seen(cursor, "guard"), None)
+        expect(cells.get("get"), ("OK", 0, 0, "", ""))
+        expect(cells.list(), [])
+        expect(run(cursor, "select stile.guard_remove('remove')"), False)
+        cells.expect_ok(cells.tell("remove", "remove"))
+        cells.refuse("CONFLICT", "put", "put", "late", version=version)
+        expect(passes(cursor, "guard", 3, "etcd:x"), None)
+        expect(seen(cursor, "guard"), (3, "etcd:x"))
+        cells.expect_ok(cells.tell("raise", "raise", token=4))
+        cells.expect_ok(cells.tell("reset", "reset", token=5))
+        end_all(cursor)
+        expect([cells.get(key)[1:4] for key in ("guard", "raise", "reset")],
+               [(0, 3, "etcd:x"), (0, 4, ""), (0, 5, "")])
+        assert cells.put("put", "again", token=1) > version
+
+
+@on_server()
+def ended_in_bounds(t, server):
+    """Puts with an end delete those that are over, a few each, and no version comes back"""
+    cursor = connect(server).cursor()
+    with Cells(t) as cells:
+        cells.put("stays", "for ever", token=7, issuer="redis:x")
+        version = cells.put("k0", "v", token=7, issuer="redis:x", keep=60000)
+        cursor.execute("do $$ begin for i in 1..2000 loop "
+                       "perform stile.cell_keep('k' || i, 'v', null, 7, 'redis:x', false, 0); "
+                       "end loop; end $$")
+        end_all(cursor)
+        cells.put("k2001", "v", keep=60000)
+        left = run(cursor, "select count(*) from stile.guarded")
+        assert left <= 10, left
+        expect(run(cursor, "select count(*) from stile.guard_floor"), 0)
+        assert cells.put("k0", "again", token=1, issuer="redis:x", keep=60000) > version
+        expect(cells.get("stays").rest, "for ever")
+
+
+@on_server()
+def ended_while_locked(t, server):
+    """A transaction that has passed the guard keeps the row of an ended cell; nobody waits for it"""
+    look = connect(server).cursor()
+    holder = Session(server, look)
+    with Cells(t) as cells:
+        cells.put("x", "kept", token=5, keep=60000)
+        end_all(look)
+        holder.send("begin; select stile.guard('x', 2)")
+        cells.put("y", "kept", keep=60000)
+        holder.send("commit")
+        expect(cells.get("x")[1:3], (0, 2))
+
+
+@on_server()
+def schema_without_ends(t, server):
+    """With an older schema, --keep is refused with what to do; setup adds ends for the same roles"""
+    owner = connect(server).cursor()
+    owner.execute("create role app login; grant usage on schema stile to app; "
+                  "grant select on stile.version to app; grant execute on function stile.cell_write, "
+                  "stile.cell_get to app")
+    owner.execute("drop function stile.cell_keep; drop index stile.guarded_ends; "
+                  "alter table stile.guarded drop column ends_at; "
+                  "update stile.guard_state set version = 1; comment on table stile.version is null")
+    done = t.stile("cell", "put", "--keep", "1m", "x", input="v")
+    expect(done.returncode, 69, done.stderr)
+    assert "stile setup" in done.stderr, done.stderr
+    expect(json.loads(t.stile("caps", "--json").stdout)["keeps"], False)
+    expect(t.stile("setup").returncode, 0)
+    use(t, server, server.url.replace("postgres@", "app@") + "?mode=table")
+    expect(t.stile("cell", "put", "--keep", "1m", "x", input="v").returncode, 0)
+
+
+@on_server("-c", "synchronous_commit=off", "-c", "wal_writer_delay=10s")
+def a_crash_changes_no_end(t, server):
+    """kill -9 of the server: a cell with an end is there until then, and not after"""
+    connect(server).cursor().execute("set synchronous_commit = on; create table on_disk ()")
+    with Cells(t) as cells:
+        version = cells.put("x", "kept", token=5, keep=60000)
+        brief = cells.put("y", "kept", keep=1)
+        kill_all(server)
+    server.restart()
+    use(t, server)
+    with Cells(t) as cells:
+        expect(cells.get("x"), ("OK", version, 5, "", "kept"))
+        expect(cells.get("y").version, 0)
+        assert cells.put("y", "again", keep=60000) > brief
+
+
 run_tests([one_guard, waiting, answer_lost, pruned, names, installed_alone, roles, mixed_up,
-           a_crash_forgets_nothing])
+           a_crash_forgets_nothing, ended, ended_in_bounds, ended_while_locked, schema_without_ends,
+           a_crash_changes_no_end])

@@ -4,7 +4,7 @@
 import subprocess
 
 from postgres_guard_kit import (FOREIGN, MISUSE, SCRIPT, STALE, UNGUARDED, address, connect, expect,
-                                kill_all, on_database, on_server, passes, refusal, run, run_tests, seen,
+                                fences, kill_all, on_database, on_server, passes, refusal, run, run_tests, seen,
                                 tool)
 
 LARGEST = 2 ** 63 - 1
@@ -75,6 +75,28 @@ def misuse(_, server):
     for name in "n" * 512, "\u00e9t\u00e9 *'%\\":
         expect(passes(cursor, name, 1, "i" * 600), None)
         expect(seen(cursor, name), (1, "i" * 600))
+
+
+@on_database
+def fence(_, server):
+    """stile.fence() follows the same rule, and shares its tokens with stile.guard()"""
+    cursor = connect(server).cursor()
+    for token, refused in (5, None), (5, None), (34, None), (33, STALE), (0, MISUSE), (None, MISUSE):
+        expect(fences(cursor, "x", token), refused, token)
+    expect(passes(cursor, "x", 33), STALE)
+    expect(passes(cursor, "x", 35, "redis:a"), None)
+    for token, issuer, refused in ((35, "redis:a", None), (36, "etcd:a", FOREIGN), (34, None, STALE),
+                                   (36, None, None), (37, "", None), (38, "redis:a", None)):
+        expect(fences(cursor, "x", token, issuer), refused, (token, issuer))
+    expect(seen(cursor, "x"), (38, "redis:a"))
+    for name, issuer in ("", ""), (None, ""), ("a\nb", ""), ("y", "a\tb"), ("y", "i" * 601):
+        expect(fences(cursor, name, 1, issuer), MISUSE, (name, issuer))
+    expect(run(cursor, "begin; call stile.fence('x', 37, '')"), STALE)
+    expect(run(cursor, "select 1"), "25P02")
+    cursor.execute("rollback; select stile.guard_remove('x')")
+    expect(fences(cursor, "x", 37), STALE)
+    expect(fences(cursor, "x", 38), None)
+    expect(run(cursor, "select stile.guard_prune('0')"), 0)
 
 
 @on_database
@@ -150,6 +172,9 @@ def required(_, server):
         cursor.execute(write + "; rollback")
     cursor.execute("begin; select stile.guard('x', 5); update t set v = 7; commit")
     expect(run(cursor, "select v from t"), 7)
+    for token in 5, 6:
+        cursor.execute("begin; call stile.fence('x', %d, ''); update t set v = 8; commit" % token)
+        expect(run(cursor, writes[0]), UNGUARDED)
     expect(run(cursor, "select stile.guard_required('stile.guard_floor'::regclass::oid + 0)"), "42883")
     cursor.execute("create view w as select 1 as one")
     expect(run(cursor, "select stile.guard_required('w')"), "42809")
@@ -183,6 +208,9 @@ def required_and_not_fooled(_, server):
     cursor.execute("begin; select stile.guard('x', 5); savepoint s; select stile.guard('x', 6); "
                    "rollback to s")
     expect(run(cursor, write + "; rollback"), None)
+    cursor.execute("begin; savepoint s; call stile.fence('x', 5, ''); rollback to s")
+    expect(run(cursor, write), UNGUARDED)
+    cursor.execute("rollback")
     for token, resource, refused in (4, "x", True), (6, "x", True), (5, "y", True), (5, "x", False):
         cursor.execute("begin; select set_config('stile.guarded', pg_current_xact_id() || "
                        "E'\\n%d %s\\n', true)" % (token, resource))
@@ -228,11 +256,14 @@ def privileges(_, server):
     denied = "42501"
     expect(passes(other, "x", 7), denied)
     for cursor in app, other:
+        expect(fences(cursor, "x", 7), denied)
         for text in ("select stile.guard_reset('x')", "select stile.guard_remove('x')",
                      "select stile.guard_prune('0')", "select * from stile.guard_show()",
                      "update stile.guarded set token = 1", "delete from stile.guarded",
                      "select stile.guard_pass('x', 9, '', false)", "delete from stile.guard_state"):
             expect(run(cursor, text), denied, text)
+    owner.execute("grant execute on procedure stile.fence to app")
+    expect(fences(app, "x", 6), None)
     owner.execute("grant execute on function stile.guard to public; select 1")
     expect(server_runs_script(server), 0)
     expect(passes(other, "x", 7), None)  # what was granted stays
@@ -274,6 +305,7 @@ def paths_are_pinned(_, server):
                    "create temp table guarded (resource text)")
     for token in 5, 5, 6:
         expect(passes(cursor, "x", token), None)
+        expect(fences(cursor, "x", token), None)
 
 
 # ---- crashes ----
@@ -295,6 +327,7 @@ def a_crash_forgets_nothing(_, server):
         expect(passes(cursor, "x", token - 1) if token > 1 else STALE, STALE)
 
 
-run_tests([rule, issuers, misuse, in_one_message, removal_never_reopens, removal_is_undone_by_a_token,
-           required, required_of_one_resource, required_and_not_fooled, required_of_partitions,
-           privileges, alone_and_again, paths_are_pinned, a_crash_forgets_nothing])
+run_tests([rule, issuers, misuse, fence, in_one_message, removal_never_reopens,
+           removal_is_undone_by_a_token, required, required_of_one_resource, required_and_not_fooled,
+           required_of_partitions, privileges, alone_and_again, paths_are_pinned,
+           a_crash_forgets_nothing])

@@ -13,6 +13,7 @@ from postgres_guard_kit import (STALE, UNGUARDED, Database, Lines, PgBouncer, ad
                                 shared_server, tool)
 
 HERE = pathlib.Path(__file__).resolve().parent
+FENCE = "CALL stile.fence('x', %d, '')"
 PACKAGES = os.environ["STILE_NPM"]  # where tools/npm-clients has put them
 
 
@@ -32,19 +33,20 @@ def through_both(case):
 @through_both
 def psql(server, cursor):
     """psql: a stale token stops the script, and its SQLSTATE is shown"""
-    def script(token):
+    def script(token, guard="SELECT stile.guard('x', %d)"):
         where = address(server)
         return subprocess.run(
             [tool("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=verbose", "-h",
              where["host"], "-p", str(where["port"]), "-U", where["user"], where["dbname"]],
-            input="BEGIN\\; SELECT stile.guard('x', %d);\nUPDATE doc SET v = %d;\nCOMMIT;\n"
-            % (token, token), capture_output=True, text=True, check=False)
+            input="BEGIN\\; %s;\nUPDATE doc SET v = %d;\nCOMMIT;\n" % (guard % token, token),
+            capture_output=True, text=True, check=False)
     expect(script(34).returncode, 0)
-    done = script(33)
-    expect(done.returncode, 3)
-    assert "SG001: stale token 33 for x: the highest seen is 34" in done.stderr, done.stderr
-    assert "highest=34" in done.stderr, done.stderr
-    expect(run(cursor, "select v from doc"), 34)
+    expect(script(35, FENCE).returncode, 0)
+    for done in script(33), script(33, FENCE):
+        expect(done.returncode, 3)
+        assert "SG001: stale token 33 for x: the highest seen is 35" in done.stderr, done.stderr
+        assert "highest=35" in done.stderr, done.stderr
+    expect(run(cursor, "select v from doc"), 35)
 
 
 @through_both
@@ -54,7 +56,8 @@ def psycopg(server, cursor):
 
     def write(connection, token):
         with connection, connection.cursor() as mine:
-            mine.execute("select stile.guard(%s, %s, 'redis:a')", ("x", token))
+            mine.execute("select stile.guard(%s, %s, 'redis:a')" if connections.index(connection) % 2
+                         else "call stile.fence(%s, %s, 'redis:a')", ("x", token))
             mine.execute("update doc set v = %s", (token,))
     for token, connection in enumerate(connections, 1):
         write(connection, token)
@@ -96,9 +99,10 @@ def npm(server, cursor):
         return answers.next()
     with other:
         largest = 2 ** 53 + 1
-        for verb, token in ("write", 5), ("bound", 6), ("write", largest), ("bound", largest):
+        for verb, token in (("write", 5), ("bound", 6), ("called", 7), ("write", largest),
+                            ("bound", largest), ("called", largest)):
             expect(asked(verb, "x", token, token % 100), "done")
-        for verb in "write", "bound":
+        for verb in "write", "bound", "called":
             expect(asked(verb, "x", largest - 1, 1), "SG001 highest=%d issuer=" % largest)
         other.stdin.close()
     expect(run(cursor, "select v from doc"), largest % 100)

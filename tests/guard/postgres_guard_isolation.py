@@ -3,6 +3,7 @@
 """Two guarded transactions in every order of their steps, at every isolation level.
 
 Each takes a snapshot or not, calls the guard, reads, adds a row, which conflicts with nothing, and ends.
+The first one calls stile.guard(), the second one stile.fence().
 A step that waits for a lock is answered when the other transaction has ended. In every order:
 
 - once a token has passed, no transaction with a smaller one commits;
@@ -37,7 +38,7 @@ class Actor:
     def begin(self, name, token, level, early, commit):
         self.name, self.token, self.early, self.level = name, token, early, level
         begin = "begin isolation level %s; " % level
-        guard = "select stile.guard('x', %d)" % token
+        guard = ("select stile.guard('x', %d)" if name == "A" else "call stile.fence('x', %d, '')") % token
         self.steps = [("read", begin + "select max(v) from doc"), ("guard", guard)] if early else [
             ("guard", begin + guard)]
         self.steps += [("write", "insert into doc select %d, max(v) from doc returning old" % token),

@@ -16,7 +16,7 @@ import psycopg2.extensions
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path += [str(TESTS / "cli"), str(TESTS / "fault"), str(TESTS / "servers")]
-from kit import PATIENCE, Lines, children, expect, run_tests  # noqa: E402,F401
+from kit import PATIENCE, Lines, children, expect, kill_and_await, run_tests  # noqa: E402,F401
 from postgres_kit import on_server  # noqa: E402,F401
 from postgres_server import PgBouncer, PostgresServer, die_with_parent, tool  # noqa: E402,F401
 from sql_kit import use  # noqa: E402,F401
@@ -86,6 +86,11 @@ def passes(cursor, resource, token, *more):
                token, *more) or None
 
 
+def fences(cursor, resource, token, issuer=""):
+    """The same of stile.fence(): None, or the SQLSTATE of the refusal."""
+    return run(cursor, "call stile.fence(%s, %s, %s)", resource, token, issuer)
+
+
 def seen(cursor, resource):
     """The highest token and its issuer."""
     cursor.execute("select token, issuer from stile.guard_show(%s)", (resource,))
@@ -93,11 +98,16 @@ def seen(cursor, resource):
 
 
 def kill_all(server):
-    """kill -9 of all its processes."""
-    for pid in [server.process.pid] + children(server.process.pid):
+    """kill -9 of all its processes. The postmaster is stopped first: it starts no others, and a process
+    that ends by itself meanwhile keeps its pid. They must all be gone, or their shared memory keeps the
+    next postmaster from starting."""
+    server.signal(signal.SIGSTOP)
+    pids = children(server.process.pid)
+    for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    server.process.wait()
-    server.process = None
+    for pid in pids:
+        kill_and_await(pid)
+    server.kill(signal.SIGKILL)
 
 
 class Session:
@@ -143,6 +153,9 @@ class Session:
                 raise
             if self.waits():
                 return False
+
+    def answered(self):
+        return self._ready(0.001)
 
     def answer(self):
         self._until_ready()

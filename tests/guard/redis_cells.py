@@ -99,6 +99,24 @@ def strange(t, server):
 
 
 @on_server()
+def damaged(t, server):
+    """Cells with damaged guards are reported by name; the list has all others"""
+    with Cells(t) as cells:
+        for name in "abcde":
+            cells.put(name, "v", token=3)
+    server.cli("HSET", "stile:guard:{b}", "token", "abc")
+    for last in ("b",), ("b", "d"):
+        if "d" in last:
+            server.cli("SET", "stile:guard:{d}", "x")
+        for options in (), ("--json",):
+            done = t.stile("cell", "ls", *options)
+            expect(done.returncode, 69, done.stderr)
+            found = [name for name in "abcde" if re.search(r'(^|": ?")%s[" ]' % name, done.stdout, re.M)]
+            expect(found, [name for name in "abcde" if name not in last], done.stdout)
+            assert "'%s'" % last[-1] in done.stderr, done.stderr
+
+
+@on_server()
 def many(t, server):
     """A long list has each cell once, in order; a prefix may contain what SCAN takes for a pattern"""
     with Cells(t) as cells:
@@ -267,5 +285,5 @@ def rights(t, server):
 
 
 if __name__ == "__main__":
-    run_tests([by_hand, one_guard, strange, many, full, cut_off_while_updating, answer_lost, request_lost,
+    run_tests([by_hand, one_guard, strange, damaged, many, full, cut_off_while_updating, answer_lost, request_lost,
                replaced, slot_moves, replicas_counted, rights])
