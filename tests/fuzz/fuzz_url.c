@@ -73,6 +73,12 @@ static void check_params(const struct url *url)
         MUST(err.status == STILE_MISUSE && fuzz_is_line(err.message));
 }
 
+/* Not libpq's keywords, in which a percent sign is one. */
+static bool is_url(const char *text)
+{
+    return text[strcspn(text, ":= ")] == ':';
+}
+
 static void check(const char *text)
 {
     struct stile_error err = {.status = STILE_OK};
@@ -84,7 +90,7 @@ static void check(const char *text)
         MUST(status == STILE_MISUSE && !url && fuzz_is_line(err.message));
         return;
     }
-    MUST(!strstr(text, "%00"));
+    MUST(!is_url(text) || !strstr(text, "%00"));
     check_bounds(url);
     check_redaction(url, text);
     check_params(url);
