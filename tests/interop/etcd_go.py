@@ -2,15 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """etcd's own Go client on the same names: concurrency.Mutex and Election, and the RWMutex of its
 recipes. Each excludes the other, the line is kept across both, and nobody leaves a key behind."""
+import json
 import os
 import subprocess
 import sys
 
-from etcd_kit import (HERE, PATIENCE, TESTS, check, die_with_parent, expect, in_line, keys, leave,
+from etcd_kit import (HERE, Lines, PATIENCE, TESTS, check, die_with_parent, expect, in_line, keys, leave,
                       on_server, read_grant, run_tests, try_it, wait_for)
 
 PROGRAM = os.environ["STILE_GO_LOCKS"]
 CONTEND = os.environ["CONTEND"]
+PROCLAIM = os.environ["PROCLAIM"]
 RWMUTEX = "etcd://%s?dialect=rwmutex"  # where exclusive locks of ours are; shared ones always are
 
 
@@ -167,6 +169,41 @@ def elections(t, server, start):
 
 
 @on_server(go)
+def proclaimed_again(t, server, start):
+    """a value that a leader changes is seen by the other side, on both; a late change creates no key"""
+    theirs, observer = start(), start()
+    watched = t.start("leader", "--watch", "--json", "x")
+    expect(json.loads(watched.line())["leads"], False)
+    theirs.take("campaign", "x", "one")
+    expect(json.loads(watched.line())["value"], "one")
+    theirs.say("proclaim", "two")
+    expect(theirs.out.next(), "out")
+    change = json.loads(watched.line())
+    expect((change["leads"], change["value"]), (True, "two"))
+    observer.say("observe", "x")
+    expect(observer.out.next(), "leads two")
+    ours = subprocess.Popen([PROCLAIM, t.env["STILE_ENGINE"], "x"], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, env=t.env, preexec_fn=die_with_parent)
+    out = Lines(ours.stdout.fileno())
+    in_line(t, "x", 1)
+    theirs.free()
+    expect(out.next(), "leads")
+    expect(observer.out.next(), "leads 1")
+    ours.stdin.write(b"2\n")
+    ours.stdin.flush()
+    expect(out.next(), "OK")
+    expect(observer.out.next(), "leads 2")
+    server.ctl("del", keys(server)[0])
+    ours.stdin.write(b"3\n")
+    ours.stdin.flush()
+    expect(out.next(), "LOST")
+    expect(keys(server), [])
+    ours.stdin.close()
+    expect(ours.wait(PATIENCE), 0)
+    ours.stdout.close()
+
+
+@on_server(go)
 def all_at_once(t, server, start):
     """four of ours and two of theirs, time and again: never two holders, tokens grow, all are served"""
     ours = [subprocess.Popen([CONTEND, t.env["STILE_ENGINE"], "x", "100"], stdout=subprocess.PIPE,
@@ -197,7 +234,7 @@ def main():
         sys.exit(1)
     run_tests([a_mutex_keeps_us_out, ours_keeps_a_mutex_out, one_line_for_both, a_dead_mutex,
                readers_share, writers_exclude, their_writer_and_our_readers, elections,
-               all_at_once])
+               proclaimed_again, all_at_once])
 
 
 main()

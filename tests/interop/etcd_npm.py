@@ -170,8 +170,8 @@ def all_at_once(t, server, start):
         one.say("contend", "x", 20)
     for one in theirs:
         while (line := one.out.next()) != "out":
-            token, since, last = read_grant(line)
-            grants.append((token, since + ahead, last + ahead))
+            token, since, last, lost = read_grant(line)
+            grants.append((token, since + ahead, last + ahead, lost))
     for one in ours:
         out, _ = one.communicate(timeout=PATIENCE)
         expect(one.returncode, 0)

@@ -69,7 +69,7 @@ def theirs_keeps_us_out(t, client):
     lock.acquire()
     expect(try_it(t, "x"), 75)
     holder = t.show("x")["holders"][0]
-    expect(holder["command"], "kazoo here")
+    expect(holder["proclaimed"], "kazoo here")
     waiting = t.start("run", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
     in_line(t, "x", 1)
     lock.release()

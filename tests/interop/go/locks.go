@@ -4,7 +4,9 @@
 //
 //	lock NAME | read NAME | write NAME | campaign NAME VALUE    -> in KEY, when it is its own
 //	free           what was taken last    -> out
+//	proclaim VALUE of the election that was won last    -> out
 //	leader NAME    of an election         -> leads VALUE
+//	observe NAME   an election            -> leads VALUE, whenever it changes
 //	contend NAME N times, each of them    -> TOKEN SINCE LAST, as fault/contend.c; then out
 //
 // Its keys are gone when its input ends, and stay for the rest of the lease if it is killed.
@@ -37,32 +39,34 @@ func must(err error) {
 
 // What is taken, and how it is given back.
 type taken struct {
-	key  string
-	free func() error
+	key      string
+	free     func() error
+	proclaim func(value string) error
 }
 
 func lock(s *concurrency.Session, name string) taken {
 	m := concurrency.NewMutex(s, name)
 	must(m.Lock(ctx))
-	return taken{m.Key(), func() error { return m.Unlock(ctx) }}
+	return taken{key: m.Key(), free: func() error { return m.Unlock(ctx) }}
 }
 
 func read(s *concurrency.Session, name string) taken {
 	m := recipe.NewRWMutex(s, name)
 	must(m.RLock())
-	return taken{name + "/read", m.RUnlock}
+	return taken{key: name + "/read", free: m.RUnlock}
 }
 
 func write(s *concurrency.Session, name string) taken {
 	m := recipe.NewRWMutex(s, name)
 	must(m.Lock())
-	return taken{name + "/write", m.Unlock}
+	return taken{key: name + "/write", free: m.Unlock}
 }
 
 func campaign(s *concurrency.Session, name, value string) taken {
 	e := concurrency.NewElection(s, name)
 	must(e.Campaign(ctx, value))
-	return taken{e.Key(), func() error { return e.Resign(ctx) }}
+	return taken{e.Key(), func() error { return e.Resign(ctx) },
+		func(value string) error { return e.Proclaim(ctx, value) }}
 }
 
 func take(s *concurrency.Session, words []string) taken {
@@ -84,6 +88,12 @@ func leader(s *concurrency.Session, name string) string {
 	answer, err := concurrency.NewElection(s, name).Leader(ctx)
 	must(err)
 	return string(answer.Kvs[0].Value)
+}
+
+func observe(s *concurrency.Session, name string) {
+	for answer := range concurrency.NewElection(s, name).Observe(ctx) {
+		fmt.Println("leads", string(answer.Kvs[0].Value))
+	}
 }
 
 // The clock that all processes share.
@@ -112,6 +122,11 @@ func obey(s *concurrency.Session, mine *taken, words []string) {
 	case "free":
 		must(mine.free())
 		fmt.Println("out")
+	case "proclaim":
+		must(mine.proclaim(words[1]))
+		fmt.Println("out")
+	case "observe":
+		go observe(s, words[1])
 	case "leader":
 		fmt.Println("leads", leader(s, words[1]))
 	case "contend":
