@@ -44,7 +44,8 @@ MESON_VERSION = re.search(r"version: '([^']*)'", read("meson.build")).group(1)
 
 
 def installed():
-    """What `make install` puts where, with the prefix of a package; links of the library included."""
+    """What `make install` puts where, with the prefix of a package; links of the library included.
+    The page of `make page` is in no package: its build fetches sources."""
     options = {option["name"]: option["value"]
                for option in json.loads(run("meson", "introspect", "--buildoptions", BUILD))}
     paths = set()
@@ -52,7 +53,8 @@ def installed():
     for path in plan.values():
         inside = os.path.relpath(path, options["prefix"])
         assert not inside.startswith(".."), path
-        paths.add("usr/" + inside)
+        if not os.path.basename(path).startswith("stile-play"):
+            paths.add("usr/" + inside)
     for path in list(paths):
         versioned = re.fullmatch(r"(.*/lib\w+\.so)\.(\d+)\.[\d.]+", path)
         if versioned:
