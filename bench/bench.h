@@ -72,6 +72,7 @@ extern const struct subject subject_libpq_row;  /* tried, and a row updated and 
 extern const struct subject subject_libmariadb, subject_libmariadb_wait, subject_libmariadb_row;
 extern const struct subject subject_zookeeper; /* a node created, deleted; never waits */
 extern const struct subject subject_etcd;      /* a key put, deleted; never waits */
+extern const struct subject subject_dynamodb;  /* an item changed twice; never waits */
 
 const struct subject *subject_find(const char *name);
 

@@ -107,7 +107,7 @@ def pair_rows(what, lines, ours, peer):
     for value, label in (("p50_ns", "p50"), ("mean_cpu_ns", "mean CPU")):
         a, b, ratio = compare(lines, "series", ours, peer, value)
         rows.append(row("%s, %s" % (what, label), time_text(a), "flock(2) " + time_text(b), ratio,
-                        "1.5 x, aim 1", ratio <= 1.5))
+                        "0.25 x", ratio <= 0.25))
     return rows
 
 
@@ -171,16 +171,21 @@ def crowd(bench):
     found = {}
     for subject in ("stile", "flock"):
         found[subject] = bench.run("crowd", bench.path("crowd"), subject, 8, for_ms)[0]
-    ours, peer = found["stile"], found["flock"]
+    found["fair"] = bench.run("crowd", "local:%s?fair=1" % bench.path("crowd"), "stile", 8, for_ms)[0]
+    return crowd_rows("8 processes, %.1f s" % (for_ms / 1000), found["stile"], found["flock"]) + crowd_rows(
+        "8 processes with fair=1", found["fair"], found["flock"]), {"crowd": found}
+
+
+def crowd_rows(title, ours, peer):
     return [
-        row("8 processes, %.1f s: least / most served" % (for_ms / 1000),
+        row(title + ": least / most served",
             "%.3f" % ours["least_to_most"], "flock(2) %.3f" % peer["least_to_most"], None, "0.8",
             ours["least_to_most"] >= 0.8),
         row("  overlaps seen", str(ours["overlaps"]), "flock(2) %d" % peer["overlaps"], None, "0",
             ours["overlaps"] == 0),
         row("  acquisitions per second", "%.0f" % ours["per_s"], "flock(2) %.0f" % peer["per_s"],
             ours["per_s"] / peer["per_s"]),
-    ], {"crowd": found}
+    ]
 
 
 def kill(bench):
@@ -201,8 +206,8 @@ def runkill_lines(bench, kills, directory, *command):
 def runkill_at(bench, engine, url, kills):
     """The same where a server keeps the locks."""
     bench.need_command()
-    lines = runkill_lines(bench, kills, "trees", bench.stile, "run", "--ttl", "10s", "-e", url,
-                          "tree", "--")
+    lines = runkill_lines(bench, kills, "trees-" + engine, bench.stile, "run", "--ttl", "10s", "-e",
+                          url, "tree", "--")
     ours, both = [line["took_ns"] for line in lines], sum(line["both_alive"] for line in lines)
     rows = [row("%s: stile run killed -> next tree runs, p%d" % (engine, p),
                 time_text(percentile(ours, p)), "", None, "100 ms" if p == 99 else "",
@@ -210,6 +215,14 @@ def runkill_at(bench, engine, url, kills):
     rows.append(row("  both trees alive", "%d of %d" % (both, len(lines)), "", None, "never",
                     both == 0))
     return rows, {"runkill": ours}
+
+
+def runkill_in_modes(bench, engine, url, queries):
+    """One after the other, on the same servers."""
+    rows = []
+    for mode, query in queries.items():
+        rows += runkill_at(bench, "%s %s" % (engine, mode), url + query, bench.rounds(100))[0]
+    return rows, {}
 
 
 def runkill(bench):

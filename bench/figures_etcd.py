@@ -163,7 +163,7 @@ def cells(bench):
 
 def runkill(bench):
     with server() as etcd:
-        return runkill_at(bench, "etcd", etcd.url, bench.rounds(50))
+        return runkill_at(bench, "etcd", etcd.url, bench.rounds(100))
 
 
 def memory(bench):

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import time
 
-from figures import NotMeasured, column, compare, pair_syscalls, row, runkill_at, time_text
+from figures import (NotMeasured, column, compare, pair_syscalls, row, runkill_at, runkill_in_modes,
+                     time_text)
 from places import PLACES, cores, pinned
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -275,7 +276,14 @@ def redlock_crowd(bench):
     return rows, {"crowd": samples}
 
 
-REDLOCK = {"redlock-pair": redlock_pair, "redlock-crowd": redlock_crowd}
+def redlock_runkill(bench):
+    with nodes() as hosts:
+        return runkill_in_modes(bench, "redlock", "redlock://" + hosts,
+                                {"fenced": "", "plain": "?fence=off"})
+
+
+REDLOCK = {"redlock-pair": redlock_pair, "redlock-crowd": redlock_crowd,
+           "redlock-runkill": redlock_runkill}
 ALL = {"redis-pair": pair, "redis-threads": threads, "redis-handover": handover,
        "redis-crowd": crowd, "redis-parked": parked, "redis-keep": keep, "redis-runkill": runkill,
        "redis-guarded": guarded, "redis-cells": cells}

@@ -10,7 +10,7 @@ import statistics
 import subprocess
 from collections import namedtuple
 
-from figures import NotMeasured, column, compare, row, syscalls_of_pair, time_text
+from figures import NotMeasured, column, compare, row, runkill_in_modes, syscalls_of_pair, time_text
 from places import PLACES, pinned, staying_on
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -18,12 +18,14 @@ HERE = pathlib.Path(__file__).resolve().parent
 PARKED_MS = 50  # peers.py waits for as long
 
 # Transactions that are guarded: what is in them, and how many times as long they may take with the
-# same token and with a larger one. The target names no transaction, so it counts for both.
-SHAPES = (("usual", "read, update, insert", (1.15, 1.3)), ("small", "one update", (1.15, 1.3)))
+# same token and with a larger one. The target counts for pgbench's; the others show what it hides.
+SHAPES = (("standard", "pgbench's", (1.15, 1.3)), ("usual", "read, update, insert", (None, None)),
+          ("small", "one update", (None, None)))
 
 # start: a server; library: its subjects are LIBRARY, LIBRARY-wait and LIBRARY-row; peers: a program;
-# with_token: how many times LIBRARY-row a pair with a token may take, or None.
-Database = namedtuple("Database", "name start library peer peers with_token")
+# with_token: how many times LIBRARY-row a pair with a token may take, or None; sessions: the mode by
+# default; to_bare: how many times LIBRARY a pair with a token may take in each of PLACES, or None.
+Database = namedtuple("Database", "name start library peer peers with_token sessions to_bare", defaults=(None,))
 
 
 @contextlib.contextmanager
@@ -83,16 +85,19 @@ def pair(database, bench):
                         "1.1 x", ratio <= 1.1))
         rows.append(peer_row(database, ours, theirs))
     rows.append(syscalls(bench, database))
-    most = database.with_token
     for label, core in PLACES:
-        with server(bench, database, True, 0) as started:
-            lines = bench.run("pair", started.url, database.library + "-row", bench.rounds(60), 64,
-                              1, core + 1)
-        samples["with a token, " + label] = lines
-        ours, bare, ratio = compare(lines, "series", "one", "peer_one", "p50_ns")
-        rows.append(row("%s: acquire+release, with a token, %s, p50" % (database.name, label),
-                        time_text(ours), "%s-row %s" % (database.library, time_text(bare)), ratio,
-                        "%.1f x" % most if most else "", ratio <= most if most else None))
+        bounds = [("-row", database.with_token)]
+        if database.to_bare:
+            bounds += [("", database.to_bare[label])]
+        for suffix, most in bounds:
+            with server(bench, database, True, 0) as started:
+                lines = bench.run("pair", started.url, database.library + suffix, bench.rounds(60), 64,
+                                  1, core + 1)
+            samples["with a token, %s, beside %s" % (label, database.library + suffix)] = lines
+            ours, bare, ratio = compare(lines, "series", "one", "peer_one", "p50_ns")
+            rows.append(row("%s: acquire+release, with a token, %s, p50" % (database.name, label),
+                            time_text(ours), "%s %s" % (database.library + suffix, time_text(bare)), ratio,
+                            "%.2f x" % most if most else "", ratio <= most if most else None))
     return rows, {"server_pair": samples}
 
 
@@ -126,7 +131,7 @@ def handover(database, bench):
             rows.append(row(what, time_text(ours), database.peer + " is missing"))
             continue
         rows.append(row(what, time_text(ours), "%s %s" % (database.peer, time_text(theirs)), ratio,
-                        "" if setup else "1.0 x", None if setup else ratio <= 1))
+                        "1.1 x" if setup else "1.0 x", ratio <= (1.1 if setup else 1)))
     return rows, {}
 
 
@@ -152,6 +157,15 @@ def beside(name, ours, theirs, bound=None):
                ratio >= bound if bound else None)
 
 
+def with_a_token(database, ours, theirs):
+    """Beside the peer, which has none."""
+    if None in theirs:
+        return row("  with a token", "%.0f" % ours["per_s"])
+    peers = statistics.median(one["per_s"] for one in theirs)
+    return row("  with a token", "%.0f" % ours["per_s"], "%s %.0f" % (database.peer, peers), ours["per_s"] / peers,
+               "1.0 x", ours["per_s"] >= peers)
+
+
 def crowd(database, bench):
     """Of the shares the worst round counts, of what went wrong the sum."""
     found, library = crowds(bench, database, 400 if bench.quick else 2000), database.library
@@ -166,7 +180,7 @@ def crowd(database, bench):
             "%s %.3f" % (library, least[1]), None, "0.95", least[0] >= 0.95),
         beside(database.peer, ours, found["peer"], 1.0),
         beside(library, ours, bare),
-        row("  with a token", "%.0f" % counted["per_s"]),
+        with_a_token(database, counted, found["peer"]),
         row("  without a hand-over, of %d" % sum(sum(one["served"]) for one in ours), str(again[0]),
             "%s %d" % (library, again[1]), None, "0", again[0] == 0),
         row("  overlaps seen", str(overlaps), "", None, "0", overlaps == 0),
@@ -184,8 +198,11 @@ def guard(database, bench):
             samples["%s, %s" % (statements, label)] = lines
             for series, what, bound in (("equal", "guarded transaction", most[0]),
                                         ("raised", "  with a larger token", most[1]),
+                                        ("select", "  the guard as a function", None),
                                         ("apart", "  the guard in a message of its own", None),
                                         ("read", "  a bare locking SELECT in its place", None)):
+                if not column(lines, "series", series, "p50_ns"):
+                    continue
                 ours, bare, ratio = compare(lines, "series", series, "bare", "p50_ns")
                 if series == "equal":
                     what = "%s: %s, %s, %s, p50" % (database.name, what, statements, label)
@@ -208,6 +225,12 @@ def cells(database, bench):
     return rows, {"cells": samples}
 
 
+def runkill(database, bench):
+    with server(bench, database) as started:
+        return runkill_in_modes(bench, database.name, started.url,
+                                {database.sessions: "", "table": "?mode=table", "row": "?mode=row"})
+
+
 def all_of(database):
     return {"%s-%s" % (database.name, figure.__name__): functools.partial(figure, database)
-            for figure in (pair, handover, crowd, guard, cells)}
+            for figure in (pair, handover, crowd, runkill, guard, cells)}

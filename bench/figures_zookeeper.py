@@ -164,8 +164,8 @@ def cells(bench):
 
 
 def runkill(bench):
-    with server(bench) as zookeeper:
-        return runkill_at(bench, "zookeeper", zookeeper.url, bench.rounds(50))
+    with server(bench, lambda started: runkill_at(bench, "warm", started.url, 50)) as zookeeper:
+        return runkill_at(bench, "zookeeper", zookeeper.url, bench.rounds(100))
 
 
 def memory(bench):

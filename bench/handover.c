@@ -226,7 +226,7 @@ static void run_side(struct side *side, uint32_t rounds, uint32_t times)
 {
     uint32_t batch = 0;
     for (uint32_t r = 0; r < rounds; r++) {
-        const struct way *way = strchr(side->place, ':') ? server_ways : local_ways;
+        const struct way *way = strstr(side->place, "://") ? server_ways : local_ways;
         for (; way->name; way++) {
             if (side->id == 0)
                 prepare(side->shared, way, side);

@@ -8,7 +8,7 @@
  *   each     another of NAMES names for each pair, in shuffled order
  *   peer_one, peer_each   the same with flock(2) on open files, or with bare hiredis
  *
- *   bench-pair PLACE flock|hiredis ROUNDS PAIRS NAMES CORE    CORE: the nth that we may use
+ *   bench-pair PLACE flock|hiredis ROUNDS PAIRS NAMES [CORE]  CORE: the nth that we may use
  *   bench-pair PLACE solo PAIRS [WHOSE]     one of them alone, ours by default: to count its
  *                                           syscalls and instructions, or to profile
  */
@@ -159,14 +159,15 @@ int main(int argc, char **argv)
         solo(argv[1], subject_find(argc == 5 ? argv[4] : "stile"), (size_t)bench_number(argv[3]));
         return 0;
     }
-    if (argc != 7)
-        bench_die("usage: bench-pair PLACE flock|hiredis ROUNDS PAIRS NAMES CORE | "
+    if (argc != 6 && argc != 7)
+        bench_die("usage: bench-pair PLACE flock|hiredis ROUNDS PAIRS NAMES [CORE] | "
                   "bench-pair PLACE solo PAIRS [WHOSE]");
     const struct subject *peer = subject_find(argv[2]);
     if (peer != &subject_flock)
         group = 1;
     bench_many_files();
-    bench_pin((int)bench_number(argv[6]) - 1);
+    if (argc == 7)
+        bench_pin((int)bench_number(argv[6]) - 1);
     measure(argv[1], peer, (size_t)bench_number(argv[3]), (size_t)bench_number(argv[4]),
             (size_t)bench_number(argv[5]));
     return 0;

@@ -148,10 +148,14 @@ const struct subject *subject_find(const char *name)
 #ifdef WITH_ETCD
         &subject_etcd,
 #endif
+#ifdef WITH_DYNAMODB
+        &subject_dynamodb,
+#endif
     };
     for (size_t i = 0; i < sizeof(subjects) / sizeof(*subjects); i++)
         if (!strcmp(name, subjects[i]->name))
             return subjects[i];
-    bench_die("'%s': want stile, flock, or a client: hiredis, libpq, libmariadb, zookeeper, etcd",
+    bench_die("'%s': want stile, flock, or a client: hiredis, libpq, libmariadb, zookeeper, etcd, "
+              "dynamodb",
               name);
 }
