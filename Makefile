@@ -7,6 +7,9 @@ prefix ?= /usr/local
 SETUP  ?=
 TEST   ?=
 FUZZ_SECONDS ?= 60
+FUZZ_RUNS ?=
+# Of libraries, for the page: the same for every build.
+PAGE_SOURCES = $(CURDIR)/build-page-sources
 
 WERROR = $(if $(CI),-Dwerror=true)
 
@@ -34,8 +37,10 @@ engines: $(BUILD)/build.ninja
 $(BUILD)/.with-checks: | deps-check engines
 	meson configure $(BUILD) -Dtests=enabled $(if $(CI),-Dauto_features=enabled)
 	touch $@
+# Without the sources of libraries there is no page to test; in CI that is a failure.
 $(BUILD)/.with-tests: | deps-test $(BUILD)/.with-checks
-	meson setup --reconfigure $(BUILD)
+	@tools/page-sources $(PAGE_SOURCES) || [ -z "$(CI)" ]
+	meson setup --reconfigure $(BUILD) $$(test ! -e $(PAGE_SOURCES)/protobuf-c || echo -Dpage_sources=$(PAGE_SOURCES))
 	touch $@
 
 deps-build:
@@ -43,7 +48,7 @@ deps-build:
 deps-check:
 	@tools/deps build engines check
 deps-test:
-	@tools/deps build engines test
+	@tools/deps build engines test page
 deps-bench:
 	@tools/deps build engines bench
 deps-fuzz:
@@ -79,15 +84,20 @@ soak: ## the same tests, with many more rounds
 mutants: deps-test ## break one rule at a time; a test must notice
 	tools/mutants build-mutants $(MUTANTS)
 
-fuzz: deps-fuzz ## each fuzz target for FUZZ_SECONDS
+fuzz: deps-fuzz ## each fuzz target for FUZZ_SECONDS, or all of them for FUZZ_RUNS inputs together
 	test -f build-fuzz/build.ninja || CC=clang CXX=clang++ meson setup build-fuzz -Dfuzz=true \
 	    -Dtests=enabled -Db_sanitize=address,undefined -Db_lundef=false
 	ninja -C build-fuzz
-	tools/fuzz build-fuzz $(FUZZ_SECONDS)
+	tools/fuzz build-fuzz $(FUZZ_SECONDS) $(FUZZ_RUNS)
 
 bench: deps-bench engines ## our figures beside bare limits and peers
 	ninja -C $(BUILD)
 	bench/run $(BUILD)
+
+bench-peers: deps-bench engines ## other clients of the same locks beside ours, and a picture
+	ninja -C $(BUILD)
+	@tools/npm-clients $(BUILD)
+	bench/peers_run.py $(BUILD) --picture $(BUILD)/bench/peers.svg
 
 # The prefix is compiled in, so it is set before the build.
 install: engines ## prefix=/usr/local DESTDIR=
@@ -97,6 +107,12 @@ install: engines ## prefix=/usr/local DESTDIR=
 	meson install -C $(BUILD) --no-rebuild
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 	@grep . $(BUILD)/engines-left-out || :
+
+page: engines ## build the page of `stile play`, with the library in WebAssembly
+	@tools/deps page
+	@tools/page-sources $(PAGE_SOURCES)
+	meson setup --reconfigure $(BUILD) -Dpage_sources=$(PAGE_SOURCES) >/dev/null
+	ninja -C $(BUILD) web/play.html
 
 deb: ## Debian packages in build-deb/, tried in a fresh root
 	@tools/deps build engines deb
@@ -116,9 +132,9 @@ clean: ## remove every build directory
 	rm -rf build build-asan build-tsan build-fuzz build-mutants build-static build-deb $(BUILD)
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 20
 
-.PHONY: all engines run test check asan tsan soak mutants fuzz bench install uninstall static deb \
+.PHONY: all engines run test check page asan tsan soak mutants fuzz bench bench-peers install uninstall static deb \
     format clean help \
     deps-build deps-check deps-test deps-bench deps-fuzz deps-format
 .NOTPARALLEL:
