@@ -17,9 +17,5 @@ const struct engine_entry engine_registry[] = {
 };
 
 const struct sim_engine_class *const sim_engines[] = {
-    &sim_redis_class,
-    &sim_redlock_class,
-    &sim_etcd_class,
-    &sim_zookeeper_class,
-    NULL,
+    &sim_redis_class, &sim_redlock_class, &sim_etcd_class, &sim_zookeeper_class, NULL,
 };
