@@ -68,6 +68,7 @@ static void on_asked(struct check *check, const struct event *event)
                             .granted = NOWHERE,
                             .released = NOWHERE,
                             .until_ns = event->until_ns,
+                            .excused = event->foreign,
                             .alone = name->alive == 0 && name->still_ns + STILL_NS < event->ns,
                             .token_before = name->top_token};
     name->alive++;
@@ -94,6 +95,7 @@ static void hold(struct check *check, const struct event *event)
     check->verdict->grants++;
     claim->state = HELD;
     check->names[claim->name].delayed = false;
+    check->names[claim->name].left_foreign = check->history->events[claim->asked].foreign;
     claim->granted = check->at;
     claim->slow =
         check->faults > 0 || (check->healed_ns != 0 && event->ns < check->healed_ns + HAND_NS);

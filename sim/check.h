@@ -79,6 +79,7 @@ struct promises {
     bool claims_race;     /* jumped: those of one client may overtake each other on their way */
     bool exact_holds;     /* kept: hold_at_least counts from the grant, however slow that was */
     bool late_delays;     /* busy: a lock-delay begins when the next claim finds its holder gone */
+    bool polls_foreign;   /* starved: waiters look often behind another program */
     uint64_t bound_ns;    /* starved: the longest a waiter of a free name may wait */
     uint64_t takeover_ns; /* starved: how long a claim may last after its deadline, its holder's
                            * death, or the end of a fault */

@@ -78,6 +78,7 @@ struct name_seen {
     uint32_t n_dead;    /* waiters whose place may still be there: their client has died */
     size_t dead_asked;  /* the last of them */
     bool delayed;       /* a claim with a lock-delay did not end well; none was granted since */
+    bool left_foreign;  /* its last holder was another program */
     uint64_t kept_ns;   /* until when hold_at_least or lock-delay keeps it */
     uint32_t kept_by;   /* the claim */
     size_t breaks;      /* the last BREAKS event */

@@ -26,6 +26,7 @@ static void check_wake(struct check *check, const struct claim_seen *claim, uint
         since = name->hold_end_ns + HELD_ON_NS;
     if (check->promises->wake_ns == 0 || name->given_ns < name->free_ns || name->n_dead > 0 ||
         name->delayed || claim->excused || claim->cancelled || name->broken_ns != 0 ||
+        (name->left_foreign && !check->promises->polls_foreign) ||
         !check_is_calm_since(check, claim->asked) || ns <= since + check->promises->wake_ns)
         return;
     check_violate(check, RULE_STARVED, claim->asked, NOWHERE,
@@ -82,7 +83,7 @@ static void check_order_in_client(struct check *check, const struct claim_seen *
 void check_order(struct check *check, const struct claim_seen *claim)
 {
     uint32_t first = check->names[claim->name].queue.first;
-    if (claim->mode != STILE_EXCLUSIVE)
+    if (claim->mode != STILE_EXCLUSIVE || check->history->events[claim->asked].foreign)
         return;
     check_order_in_client(check, claim);
     if (first == NO_NUMBER)

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One Redis server. */
 #include "sim/redis_faults.h"
+#include "sim/redis_foreign.h"
 
 static struct {
     bool forgot;   /* its server has lost data */
@@ -38,6 +39,11 @@ static void set_back(struct fault *fault)
 {
     happened.set_back = true;
     strike_clock_back(fault);
+}
+
+static void foreign(uint64_t end_ns, struct random *random)
+{
+    redis_foreign_begin(1, end_ns, random);
 }
 
 /* A counter that is lost starts again at the clock, which must not have been set back. */
@@ -84,6 +90,8 @@ const struct sim_engine_class sim_redis_class = {
     .faults = faults,
     .more = more,
     .wake_ns = SEC,
+    .foreign = foreign,
+    .polls_foreign = true,
     .also_broken = also_broken,
     .save = redis_servers_save,
     .failed = redis_servers_failed,

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A group of three or five Redis servers. */
 #include "sim/redis_faults.h"
+#include "sim/redis_foreign.h"
 #include "sim/workload.h"
 
 #define SERVERS 5 /* of which a group of three uses the first */
@@ -10,6 +11,7 @@ static struct {
     unsigned size;         /* how many servers are its members at the beginning */
     const char *other_url; /* that of another number of nodes */
     bool sizes;            /* several clients named different numbers of nodes */
+    bool foreign;          /* other programs use its locks, and count nodes that forgot */
     unsigned forgot;       /* servers that have lost their data, by bits */
 } group;
 
@@ -17,7 +19,7 @@ static const char *begin(struct random *random)
 {
     group.size = random_once_in(random, 2) ? 3 : 5;
     group.other_url = redis_servers_url("redlock", group.size == 3 ? 5 : 3);
-    group.sizes = false;
+    group.sizes = group.foreign = false;
     group.forgot = 0;
     redis_servers_make(SERVERS);
     return redis_servers_url("redlock", group.size);
@@ -82,6 +84,8 @@ static unsigned also_broken(void)
     unsigned n = (unsigned)__builtin_popcount(all), broken = 0;
     if (group.forgot != 0) /* the holder may have had no vote to spare */
         broken |= BIT(FALSE_LOSS);
+    if (group.foreign && (group.forgot != 0 || group.sizes))
+        broken |= BIT(OVERLAP);
     if (n > group.size / 2)
         broken |= BIT(STARVED);
     if (n == group.size || (small == 7u && group.sizes))
@@ -139,6 +143,12 @@ static const struct fault_class more[] = {
     {0},
 };
 
+static void foreign(uint64_t end_ns, struct random *random)
+{
+    group.foreign = true;
+    redis_foreign_begin(group.size, end_ns, random);
+}
+
 /* Of the smaller group, where a client may name either. Once a server has forgotten, those that are
  * left may show less than was granted. */
 static unsigned votes(void)
@@ -158,6 +168,7 @@ const struct sim_engine_class sim_redlock_class = {
     .faults = faults,
     .more = more,
     .wake_ns = SEC,
+    .foreign = foreign,
     .also_broken = also_broken,
     .save = redis_servers_save,
     .failed = redis_servers_failed,

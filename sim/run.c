@@ -10,15 +10,16 @@
 #include "sim/story.h"
 #include "sim/workload.h"
 
-#define FAULTS_END_NS (40 * SEC) /* when the last fault has healed */
-#define WORK_END_NS   (70 * SEC) /* when no new claims are made */
-#define END_NS        (90 * SEC)
-#define BURSTS_MAX    4
-#define MORE_STREAM   439 /* one that leaves the seeds kept in tests/sim as they were */
-#define BURST_NS      (5 * SEC)
-#define BOUND_NS      (7 * SEC)
-#define ANSWER_NS     (8 * SEC)
-#define TAKEOVER_NS   (12 * SEC) /* the longest lease, and a second */
+#define FAULTS_END_NS  (40 * SEC) /* when the last fault has healed */
+#define WORK_END_NS    (70 * SEC) /* when no new claims are made */
+#define END_NS         (90 * SEC)
+#define BURSTS_MAX     4
+#define MORE_STREAM    439 /* one that leaves the seeds kept in tests/sim as they were */
+#define FOREIGN_STREAM 14  /* likewise */
+#define BURST_NS       (5 * SEC)
+#define BOUND_NS       (7 * SEC)
+#define ANSWER_NS      (8 * SEC)
+#define TAKEOVER_NS    (12 * SEC) /* the longest lease, and a second */
 
 const struct run_limits RUN_WITHOUT_LIMITS = {
     .rounds = {[0 ... CROWD_MAX - 1] = UINT_MAX},
@@ -252,6 +253,15 @@ static void plan_more(void)
     run.result->n_faults += n;
 }
 
+/* ---- other programs ---- */
+
+static void plan_foreign(void)
+{
+    struct random random = random_stream(run.options.seed, FOREIGN_STREAM);
+    if (run.engine->foreign != NULL && random_once_in(&random, 8))
+        run.engine->foreign(WORK_END_NS, &random);
+}
+
 /* ---- forks ---- */
 
 static void fork_client(void *data)
@@ -345,6 +355,7 @@ static void judge(void)
                                       .claims_race = run.engine->claims_race,
                                       .exact_holds = run.engine->exact_holds,
                                       .late_delays = run.engine->late_delays,
+                                      .polls_foreign = run.engine->polls_foreign,
                                       .bound_ns = BOUND_NS,
                                       .takeover_ns = TAKEOVER_NS,
                                       .wake_ns = run.engine->wake_ns,
@@ -442,6 +453,7 @@ void sim_run(struct run_result *result, const struct run_options *options)
     if (run.more)
         plan_more();
     plan_forks();
+    plan_foreign();
     workload_begin(&workload);
     if (run.engine->save != NULL)
         world_at(0, save_all, NULL);
