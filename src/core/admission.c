@@ -77,6 +77,8 @@ void admission_close(struct stile_client *client)
 bool admission_enter(struct stile_lock *lock, enum admission_queue queue)
 {
     struct admission *admission = of(lock);
+    if (!lock->client->engine->class->in_flight)
+        return true;
     if (lock->admission == IN_FLIGHT)
         return true; /* a claim that is being withdrawn keeps its place */
     if (admission->in_flight >= limit(lock->client) || admission->first[queue]) {
@@ -91,6 +93,8 @@ bool admission_enter(struct stile_lock *lock, enum admission_queue queue)
 void admission_leave(struct stile_lock *lock)
 {
     struct admission *admission = of(lock);
+    if (lock->admission == NO_REQUEST)
+        return;
     if (lock->admission == IN_QUEUE) {
         unlink_request(lock);
         return;

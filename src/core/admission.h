@@ -31,8 +31,8 @@ struct admission {
 /* Nothing is admitted after this: the engine is about to be closed. */
 void admission_close(struct stile_client *client);
 
-/* For classes with in_flight only. True: send the request now. False: admission_next() returns it
- * when its turn has come. */
+/* True: send the request now, always so if the class has no in_flight. False: admission_next()
+ * returns it when its turn has come. */
 bool admission_enter(struct stile_lock *lock, enum admission_queue queue);
 /* Its request is answered, or no longer wanted. */
 void admission_leave(struct stile_lock *lock);

@@ -4,12 +4,10 @@
 #include "core/lock.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/container.h"
-#include "core/record.h"
+#include "core/lock_report.h"
 #include "stile/guard.h"
 
 /* A withdrawal or release has a deadline of its own, never the caller's expired one. */
@@ -91,192 +89,18 @@ static uint64_t lock_now(const struct stile_lock *lock)
     return loop_now(lock->client->loop);
 }
 
-/* ---- what most claims pass by ---- */
+/* ---- the end of a wait ---- */
 
-static bool has_name_queue(const struct stile_lock *lock)
-{
-    const struct engine_class *class = lock->client->engine->class;
-    return !class->apart && (!class->apart_sharing || lock->claim->mode == STILE_EXCLUSIVE);
-}
-
-/* True: it is its turn. */
-static bool enter_name_queue(struct stile_lock *lock)
-{
-    return !has_name_queue(lock) || name_queue_enter(lock);
-}
-
-/* True: its request may be sent. */
-static bool enter_admission(struct stile_lock *lock, enum admission_queue queue)
-{
-    return !lock->client->engine->class->in_flight || admission_enter(lock, queue);
-}
-
-static void leave_admission(struct stile_lock *lock)
-{
-    if (lock->admission != NO_REQUEST)
-        admission_leave(lock);
-}
-
-/* How a lock's user learns what happened: its call is answered, or the loss is reported. A call
- * that blocks is woken; a callback is queued, and made by the leader, without the mutex. Until it
- * has returned, the handle stays: its user may free it from inside. */
-
-/* ---- the end of a handle ---- */
-
-void lock_destroy(struct stile_lock *lock)
-{
-    struct stile_client *client = lock->client;
-    if (lock->gone)
-        lock->gone(lock->gone_data);
-    if (lock->all_before)
-        lock->all_before->all_next = lock->all_next;
-    else
-        client->locks = lock->all_next;
-    if (lock->all_next)
-        lock->all_next->all_before = lock->all_before;
-    record_lock_freed(lock);
-    leave_admission(lock);
-    loop_disarm(client->loop, &lock->timer);
-    loop_unreserve(client->loop, 1);
-    callback_cancel(client, &lock->lost_callback);
-    if (lock->lost_fd >= 0)
-        close(lock->lost_fd);
-    free(lock->reason);
-    free(lock->proclaim);
-    lock->magic = LOCK_DEAD;
-    /* Not freed at once: a second free of the same handle still finds LOCK_DEAD. */
-    struct stile_lock **oldest = &client->freed_locks[client->next_freed++ % FREED_KEPT];
-    free(*oldest);
-    *oldest = lock;
-}
-
-/* No answer of the engine to a claim, a release or a resumption is to come. */
-static bool is_at_rest(const struct stile_lock *lock)
-{
-    return lock->state == IDLE || lock->state == LOST;
-}
-
-void lock_destroy_if_done(struct stile_lock *lock)
-{
-    if (lock->freed && is_at_rest(lock) && !lock->renewing && lock->uses == 0)
-        lock_destroy(lock);
-}
-
-/* ---- answering a call ---- */
-
-static void end_callback(struct stile_lock *lock)
-{
-    struct stile_client *client = lock->client;
-    pthread_mutex_lock(&client->mutex);
-    lock->uses--;
-    lock_destroy_if_done(lock);
-    pthread_mutex_unlock(&client->mutex);
-}
-
-static void deliver(struct callback *callback)
-{
-    struct op *op = container_of(callback, struct op, callback);
-    enum stile_status status = op->error.status;
-    op->done(op->lock, status, status ? &op->error : NULL, op->data);
-    end_callback(op->lock);
-    free(op);
-}
-
-void lock_complete(struct stile_lock *lock, enum stile_status status, const struct stile_error *why)
-{
-    struct op *op = lock->op;
-    loop_disarm(lock->client->loop, &lock->timer);
-    if (!op)
-        return;
-    lock->op = NULL;
-    if (why && status)
-        op->error = *why;
-    else if (status)
-        error_set(&op->error, status, 0, "%s", stile_status_text(status));
-    op->error.status = status;
-    if (!op->done) {
-        drive_done(&op->follower);
-        return;
-    }
-    op->callback.fn = deliver;
-    lock->uses++;
-    callback_queue(lock->client, &op->callback);
-}
-
-/* ---- reporting a loss ---- */
-
-static void call_on_lost(struct callback *callback)
-{
-    struct stile_lock *lock = container_of(callback, struct stile_lock, lost_callback);
-    lock->on_lost(lock, lock->on_lost_data);
-    end_callback(lock);
-}
-
-void lock_report_loss(struct stile_lock *lock)
-{
-    if (lock->lost_fd >= 0)
-        eventfd_write(lock->lost_fd, 1);
-    if (lock->on_lost) {
-        lock->uses += !lock->lost_callback.queued;
-        lock->lost_callback.fn = call_on_lost;
-        callback_queue(lock->client, &lock->lost_callback);
-    }
-}
-
-void lock_cancel_loss_report(struct stile_lock *lock)
-{
-    lock->uses -= lock->lost_callback.queued;
-    callback_cancel(lock->client, &lock->lost_callback);
-}
-
-/* ---- the reason ---- */
-
-void lock_clear_reason(struct stile_lock *lock)
-{
-    free(lock->reason);
-    lock->reason = NULL;
-}
-
-/* Without memory the status alone must do. */
-void lock_set_reason(struct stile_lock *lock, const struct stile_error *err)
-{
-    if (!err) {
-        lock_clear_reason(lock);
-        return;
-    }
-    if (!lock->reason)
-        lock->reason = malloc(sizeof *lock->reason);
-    if (lock->reason)
-        error_copy(lock->reason, err);
-}
-
-/* ---- the next in the name's queue ---- */
-
-/* An engine may refuse the next claim from inside the call, and the one after that as well: they
- * run one after the other, not one inside the other. */
 static void let_next_in(struct stile_lock *lock)
 {
-    struct name_queues *queues = &lock->client->name_queues;
-    struct stile_lock *next = has_name_queue(lock) ? name_queue_leave(lock) : NULL;
-    bool first = !queues->entering;
-    if (!next)
-        return;
-    next->enter_next = NULL;
-    *queues->entering_tail = next;
-    queues->entering_tail = &next->enter_next;
-    while (first && queues->entering) {
-        begin_claim(queues->entering);
-        queues->entering = queues->entering->enter_next;
-    }
-    if (!queues->entering)
-        queues->entering_tail = &queues->entering;
+    name_queue_leave(lock, begin_claim);
 }
 
 static void end_wait(struct stile_lock *lock, enum stile_status status,
                      const struct stile_error *why)
 {
     move_to(lock, IDLE);
-    leave_admission(lock);
+    admission_leave(lock);
     lock_complete(lock, status, why);
     lock_clear_reason(lock);
     let_next_in(lock);
@@ -307,7 +131,7 @@ static void send_claim(struct stile_lock *lock)
 
 static void begin_claim(struct stile_lock *lock)
 {
-    if (enter_admission(lock, CLAIM_QUEUE)) {
+    if (admission_enter(lock, CLAIM_QUEUE)) {
         send_claim(lock);
         return;
     }
@@ -346,7 +170,7 @@ static void wait_in_name_queue(struct stile_lock *lock)
 static void start_claim(struct stile_lock *lock, struct op *op, int64_t wait_ms)
 {
     prepare_wait(lock, op, wait_ms);
-    if (enter_name_queue(lock))
+    if (name_queue_enter(lock))
         begin_claim(lock);
     else
         wait_in_name_queue(lock);
@@ -356,7 +180,7 @@ void lock_start_resume(struct stile_lock *lock, struct op *op)
 {
     struct engine *engine = lock->client->engine;
     prepare_wait(lock, op, 0);
-    if (!enter_name_queue(lock)) {
+    if (!name_queue_enter(lock)) {
         end_wait(lock, STILE_HELD, &held_by_ourselves);
         return;
     }
@@ -375,7 +199,7 @@ static void pause_claim(struct stile_lock *lock, uint64_t hint_ns)
         pause = hint_ns;
     uint64_t at = now + pause;
     move_to(lock, PAUSED);
-    leave_admission(lock);
+    admission_leave(lock);
     loop_arm(lock->client->loop, &lock->timer, at < lock->wait_until_ns ? at : lock->wait_until_ns);
 }
 
@@ -457,7 +281,7 @@ static void arm_withdrawal(struct stile_lock *lock)
 static void send_release(struct stile_lock *lock)
 {
     struct engine *engine = lock->client->engine;
-    if (enter_admission(lock, RELEASE_QUEUE))
+    if (admission_enter(lock, RELEASE_QUEUE))
         engine->class->release(engine, lock->claim);
     else
         lease_keep_session(lock);
@@ -629,7 +453,7 @@ static void claim_anew(struct stile_lock *lock)
     lock_clear_reason(lock);
     loop_disarm(lock->client->loop, &lock->timer);
     let_next_in(lock);
-    if (!enter_name_queue(lock)) {
+    if (!name_queue_enter(lock)) {
         wait_in_name_queue(lock);
         return;
     }
@@ -699,7 +523,7 @@ void lock_discard(struct stile_lock *lock)
 
 /* ---- loss ---- */
 
-static void lose(struct stile_lock *lock, const struct stile_error *err)
+void lock_lose(struct stile_lock *lock, const struct stile_error *err)
 {
     if (lock->state != HELD)
         return;
@@ -719,41 +543,7 @@ void lock_lost_at_deadline(struct stile_lock *lock)
     error_set(&err, STILE_LOST, 0,
               "the lease reached its deadline without a renewal (engine slow, cut off, or we were "
               "paused)");
-    lose(lock, &err);
-}
-
-/* In batches, because a loss may change the list. err NULL: the deadline has passed. */
-static void lose_overdue(struct stile_client *client, uint64_t now, const struct stile_error *err)
-{
-    struct stile_lock *batch[LEASE_BATCH];
-    size_t n;
-    do {
-        n = lease_overdue(client, now, batch);
-        for (size_t i = 0; i < n; i++) {
-            if (err)
-                lose(batch[i], err);
-            else
-                lock_lost_at_deadline(batch[i]);
-        }
-    } while (n == LEASE_BATCH);
-}
-
-/* Waiters of the session need the next one renewed soon. */
-void lock_session_lost(struct engine *engine, const void *session, const struct stile_error *err)
-{
-    static const struct stile_error no_reason = {.status = STILE_LOST, .message = "no longer held"};
-    struct stile_client *client = engine->core;
-    lease_end_session(client, session);
-    lose_overdue(client, loop_now(client->loop), err ? err : &no_reason);
-    lease_session_unknown(client, session);
-}
-
-void lock_lease_tick(struct timer *timer)
-{
-    struct stile_client *client = container_of(timer, struct stile_client, leases.tick);
-    uint64_t now = loop_now(client->loop);
-    lose_overdue(client, now, NULL);
-    lease_renew_due(client, now);
+    lock_lose(lock, &err);
 }
 
 /* ---- time ---- */
@@ -880,7 +670,7 @@ void lock_granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_
     struct stile_lock *lock = lock_of(claim);
     if (leave_dropped(lock) || !is_claiming(lock))
         return;
-    leave_admission(lock);
+    admission_leave(lock);
     /* The answer took so long that the lease is all but over: never call that held. */
     if (ttl_ns && lock_now(lock) >= lease_deadline(sent_ns, ttl_ns)) {
         refuse_grant(lock, STILE_UNREACHABLE, "granted, but the answer came after the deadline");
@@ -918,7 +708,7 @@ void lock_queued(struct claim *claim)
 {
     struct stile_lock *lock = lock_of(claim);
     if (lock->state == CLAIMING)
-        leave_admission(lock);
+        admission_leave(lock);
 }
 
 void lock_failed(struct claim *claim, const struct stile_error *err)
@@ -954,7 +744,7 @@ void lock_released(struct claim *claim, const struct stile_error *err)
     struct stile_lock *lock = lock_of(claim);
     if (lock->state != RELEASING && lock->state != CLEARING)
         return;
-    leave_admission(lock);
+    admission_leave(lock);
     if (schedule_release(lock, err))
         return;
     lock->given_up = false;
@@ -1001,5 +791,5 @@ void lock_unknown(struct claim *claim)
 void lock_lost(struct claim *claim, const struct stile_error *err)
 {
     if (still_held(lock_of(claim)))
-        lose(lock_of(claim), err);
+        lock_lose(lock_of(claim), err);
 }

@@ -121,6 +121,8 @@ void lock_start_resume(struct stile_lock *lock, struct op *op);
 void lock_give_back(struct stile_lock *lock, struct op *op); /* op NULL: no caller waits for it */
 void lock_detach(struct stile_lock *lock);                   /* leave it in the engine */
 void lock_cancel(struct stile_lock *lock);
+/* err NULL: no reason is known. */
+void lock_lose(struct stile_lock *lock, const struct stile_error *err);
 void lock_lost_at_deadline(struct stile_lock *lock);
 void lock_discard(struct stile_lock *lock); /* release what is left, then free */
 /* Ends the caller's wait for a release: the claim is cleared away when the engine answers, and the
@@ -149,23 +151,5 @@ void lock_renewed(struct claim *claim, uint64_t sent_ns, uint64_t ttl_ns);
 void lock_unknown(struct claim *claim);
 void lock_lost(struct claim *claim, const struct stile_error *err);
 void lock_session_lost(struct engine *engine, const void *session, const struct stile_error *err);
-
-/* ---- what the user learns ---- */
-
-/* Answers the call that is under way, if there is one. reason NULL: the status says it all. */
-void lock_complete(struct stile_lock *lock, enum stile_status status,
-                   const struct stile_error *reason);
-void lock_report_loss(struct stile_lock *lock);
-/* After the lock was freed, or acquired again, its user wants no report of an earlier loss. */
-void lock_cancel_loss_report(struct stile_lock *lock);
-
-/* Sets lock->reason until the call is answered; NULL clears it. */
-void lock_set_reason(struct stile_lock *lock, const struct stile_error *err);
-void lock_clear_reason(struct stile_lock *lock);
-
-/* Take it off its client's list and free it; the second, if the engine and all callbacks are done
- * with a handle that its user has freed. */
-void lock_destroy(struct stile_lock *lock);
-void lock_destroy_if_done(struct stile_lock *lock);
 
 #endif

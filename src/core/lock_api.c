@@ -11,7 +11,7 @@
 #include "base/options.h"
 #include "base/text.h"
 #include "core/inspect.h"
-#include "core/lock.h"
+#include "core/lock_report.h"
 #include "core/record.h"
 
 /* ---- making one ---- */

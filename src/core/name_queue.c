@@ -64,8 +64,16 @@ static void grow(struct name_queues *queues)
     queues->n_buckets = bigger.n_buckets;
 }
 
+static bool has_queue(const struct stile_lock *lock)
+{
+    const struct engine_class *class = lock->client->engine->class;
+    return !class->apart && (!class->apart_sharing || lock->claim->mode == STILE_EXCLUSIVE);
+}
+
 bool name_queue_enter(struct stile_lock *lock)
 {
+    if (!has_queue(lock))
+        return true;
     struct name_queues *queues = &lock->client->name_queues;
     lock->queue_next = lock->queue_before = NULL;
     lock->queue_last = lock;
@@ -84,7 +92,8 @@ bool name_queue_enter(struct stile_lock *lock)
     return false;
 }
 
-struct stile_lock *name_queue_leave(struct stile_lock *lock)
+/* Returns the new head, or NULL. */
+static struct stile_lock *take_out(struct stile_lock *lock)
 {
     struct name_queues *queues = &lock->client->name_queues;
     struct stile_lock **at = find_head(queues, lock), *next = lock->queue_next;
@@ -106,4 +115,24 @@ struct stile_lock *name_queue_leave(struct stile_lock *lock)
         queues->n--;
     }
     return next;
+}
+
+/* An engine may refuse the new head's claim from inside begin(), and that of the next as well: they
+ * begin one after the other, not one inside the other. */
+void name_queue_leave(struct stile_lock *lock, name_queue_begin_fn *begin)
+{
+    struct name_queues *queues = &lock->client->name_queues;
+    struct stile_lock *next = has_queue(lock) ? take_out(lock) : NULL;
+    bool first = !queues->entering;
+    if (!next)
+        return;
+    next->enter_next = NULL;
+    *queues->entering_tail = next;
+    queues->entering_tail = &next->enter_next;
+    while (first && queues->entering) {
+        begin(queues->entering);
+        queues->entering = queues->entering->enter_next;
+    }
+    if (!queues->entering)
+        queues->entering_tail = &queues->entering;
 }

@@ -14,14 +14,16 @@ struct stile_lock;
 struct name_queues {
     struct stile_lock **buckets; /* the heads, by name hash; chained by queue_link */
     size_t n_buckets, n;
-    struct stile_lock *entering, **entering_tail; /* see lock.c */
+    struct stile_lock *entering, **entering_tail; /* new heads that have not begun */
 };
 
 int name_queues_init(struct name_queues *queues); /* 0 or ENOMEM */
 void name_queues_fini(struct name_queues *queues);
 
-/* For engines that need it only. */
-bool name_queue_enter(struct stile_lock *lock);               /* true: it is at the head */
-struct stile_lock *name_queue_leave(struct stile_lock *lock); /* the new head, or NULL */
+/* True: its turn has come, at once where the engine needs no queue. */
+bool name_queue_enter(struct stile_lock *lock);
+/* Calls begin() for the lock whose turn comes next, if there is one. */
+typedef void name_queue_begin_fn(struct stile_lock *lock);
+void name_queue_leave(struct stile_lock *lock, name_queue_begin_fn *begin);
 
 #endif

@@ -15,7 +15,7 @@
 #include "core/events.h"
 #include "core/inspect.h"
 #include "core/job_call.h"
-#include "core/lock.h"
+#include "core/lock_report.h"
 #include "core/lookup.h"
 #include "core/record.h"
 
