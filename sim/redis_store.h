@@ -1,8 +1,9 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The data of one simulated Redis server, and the commands that stile and its scripts use, with
- * Redis's own answers. Commands that are not here are an error: a script that uses a new one says
- * so at once. tests/sim/redis.c runs the same random commands on a real server and compares.
+/* The data of one simulated Redis server, and the commands that stile and its scripts use
+ * (redis_commands.c), with Redis's own answers. Any other command is an error, so a script that
+ * uses a new one fails at once. tests/sim/redis.c runs the same random commands on a real server
+ * and compares.
  */
 #ifndef STILE_SIM_REDIS_STORE_H
 #define STILE_SIM_REDIS_STORE_H
