@@ -18,6 +18,7 @@
  *     layout.h, store, mutex          the file, its transactions, one process at a time
  *     quick                           names that are taken and given without a transaction
  *     table, names, queue             what is in it, and the rule that grants
+ *     options                         what the URL says
  *     dir, epoch, env, load, check    the directory, opening it, and what is refused
  *     liveness, peers, wakeup         proof of life, the death of others, wake-ups
  *     session, inspect, doctor        one client; list, show, watch and break; examine
@@ -27,11 +28,11 @@
  */
 #include <assert.h>
 #include <errno.h>
-#include <string.h>
 
 #include "base/container.h"
 #include "base/url.h"
 #include "engines/local/local.h"
+#include "engines/local/options.h"
 
 #ifdef STILE_LOCAL_CELLS
 #define LOCAL_HAS_CELLS true
@@ -665,54 +666,17 @@ static void local_release(struct engine *engine, struct claim *claim)
 
 /* ---- beginning and end ---- */
 
-static enum stile_status check_url(const struct url *url, struct stile_error *err)
-{
-    if (url->n_hosts || url->user || url->password)
-        return error_set(err, STILE_REFUSED, 0,
-                         "the local engine has no host or user: local: or local:/path");
-    if (strcmp(url->path, "/") == 0)
-        return error_set(err, STILE_REFUSED, 0, "local:/ names the root directory; name another");
-    return STILE_OK;
-}
-
-static enum stile_status read_allow(bool *fuse, const struct url *url, struct stile_error *err)
-{
-    const char *allow = url_param(url, "allow");
-    *fuse = allow && strcmp(allow, "fuse") == 0;
-    if (!allow || *fuse)
-        return STILE_OK;
-    return error_set(err, STILE_MISUSE, 0, "allow= is fuse, not \"%.32s\"", allow);
-}
-
-/* More is no use: the longer the turn, the rarer the hand-overs, but with 1 ms they are few
- * already.
- */
-#define FAIR_MAX_MS 100
-
-static enum stile_status read_fair(uint64_t *fair_ns, const struct url *url,
-                                   struct stile_error *err)
-{
-    unsigned ms = 0;
-    enum stile_status status = url_param_number(&ms, url, "fair", 0, FAIR_MAX_MS, err);
-    *fair_ns = ms * NS_PER_MS;
-    return status;
-}
-
 static enum stile_status open_now(struct engine *engine, const struct url *url,
                                   struct stile_error *err)
 {
     struct local *local = local_of(engine);
-    enum stile_status status = check_url(url, err);
+    struct local_options options;
+    enum stile_status status = local_options_read(&options, url, err);
+    if (!status)
+        status = local_env_open(&local->env, url->path, options.allow_fuse, engine->loop, err);
     if (status)
         return status;
-    bool allow_fuse = false;
-    status = read_allow(&allow_fuse, url, err);
-    if (!status)
-        status = read_fair(&local->fair_ns, url, err);
-    if (!status)
-        status = local_env_open(&local->env, url->path, allow_fuse, engine->loop, err);
-    if (status)
-        return status;
+    local->fair_ns = options.fair_ns;
     engine->caps.fifo = local->fair_ns == 0;
     status = local_session_open(local, err);
     if (status)
@@ -771,8 +735,9 @@ static const struct stile_caps caps = CAPS(true), caps_with_fair = CAPS(false);
 
 static const struct stile_caps *promises(const struct url *url)
 {
-    uint64_t fair_ns = 0;
-    return read_fair(&fair_ns, url, NULL) == STILE_OK && fair_ns ? &caps_with_fair : &caps;
+    struct local_options options;
+    bool fair = local_options_read(&options, url, NULL) == STILE_OK && options.fair_ns;
+    return fair ? &caps_with_fair : &caps;
 }
 
 static const struct engine_push push = {
