@@ -37,7 +37,7 @@ const struct advice_question_text advice_questions[ADVICE_QUESTIONS] = {
                   {[EFFICIENCY] = {"efficiency", "a nuisance: work is done twice"},
                    [CORRECTNESS] = {"correctness", "damage: data is wrong or lost"}}},
     [ASK_ENGINES] = {"engines",
-                     "Which engines are at hand? (several with commas)",
+                     "Which engines do you have? (separate several by commas)",
                      {[LOCAL] = {"local", "none is needed: all processes are on one machine"},
                       [REDIS] = {"redis", "one Redis server, or one with replicas"},
                       [REDLOCK] = {"redlock", "three or more independent Redis servers"},
@@ -80,7 +80,7 @@ const struct advice_rule advice_rules[] = {
         .kind = NO_LOCK,
         .fits = {[ASK_ACCESS] = BIT(ADDS)},
         ENGINES(LOCAL, REDIS, POSTGRES, MYSQL, ETCD, ZK, DYNAMODB),
-        .brief = "sums of many writers, sets that many add to and remove from",
+        .brief = "sums and sets that many writers change at once",
         .use = "a CRDT in a cell",
         .why = "Additions may come in any order, so concurrent changes are merged instead of "
                "excluded. A writer that is paused or killed stops no other.",
@@ -146,7 +146,7 @@ const struct advice_rule advice_rules[] = {
         .kind = NO_LOCK,
         .fits = {[ASK_ACCESS] = BIT(CALLS)},
         ENGINES(LOCAL, REDIS, POSTGRES, MYSQL, ZK),
-        .brief = "calls to a third party that allows so many in a second",
+        .brief = "calls to a third party that allows only N a second",
         .use = "stile pace",
         .why = "A lock limits how many run at a time, not how often they start. The engine counts "
                "the starts of all machines in one window, and a caller learns how long to wait.",
@@ -245,7 +245,8 @@ const struct advice_rule advice_rules[] = {
                  [ASK_WHERE] = SQL,
                  [ASK_HOLD] = BIT(SHORT),
                  [ASK_CONTENTION] = BIT(LOW)},
-        .brief = "a row that is read, changed for some seconds and written back; seldom by two",
+        .brief =
+            "a row that is read, changed for some seconds and written back; conflicts are rare",
         .use = "a version column",
         .why = "No transaction stays open while the work is done, and a row that has changed since "
                "it was read is not overwritten. If no row was updated, read again and repeat.",
@@ -259,7 +260,7 @@ const struct advice_rule advice_rules[] = {
                  [ASK_WHERE] = SQL,
                  [ASK_HOLD] = BIT(SHORT),
                  [ASK_CONTENTION] = BIT(HIGH)},
-        .brief = "the same, often by two",
+        .brief = "the same, with frequent conflicts",
         .use = "the database's own lock: SELECT ... FOR UPDATE",
         .why = "The lock and the write are one transaction, so no write can come after the lock "
                "has ended. Writers queue instead of repeating their work.",

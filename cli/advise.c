@@ -296,8 +296,7 @@ const struct verb verb_advise = {
     .without_engine = true,
     .operands = "",
     .about = "Asks up to five questions and recommends what fits: no lock at all, a cell, the "
-             "lock of a database, or a lock on one of the engines at hand with its TTL and guard. "
-             "Answers that are given as options are not asked for. docs/choosing.md has the "
-             "whole table.",
+             "lock of a database, or a lock on one of your engines with its TTL and guard. It does "
+             "not ask for answers that options give. docs/choosing.md has the whole table.",
     .run = advise_verb,
 };

@@ -133,9 +133,10 @@ const struct verb verb_crdt_counter_add = {
     .max_args = 2,
     .argument = "KEY",
     .operands = "KEY [NUMBER]",
-    .about = "Adds NUMBER, or 1, to the counter in the cell KEY and prints its value. A negative "
-             "number stands after --. No lock is needed. If the outcome is not known (exit 69), a "
-             "repetition may count twice.",
+    .about =
+        "Adds NUMBER, or 1, to the counter in the cell KEY and prints its value. Put "
+        "-- before a negative number. No lock is needed. If the outcome is not known (exit 69), a "
+        "repetition may count twice.",
     .run = counter_add,
 };
 

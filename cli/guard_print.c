@@ -28,7 +28,7 @@ static int sql(struct options *options)
             return finish_output(0);
         }
     }
-    say("guard sql: --dialect: %.40s: there are postgres, mysql and sqlite", options->dialect);
+    say("guard sql: --dialect: %.40s: must be postgres, mysql or sqlite", options->dialect);
     return EXIT_USAGE;
 }
 
@@ -91,7 +91,7 @@ static int check_value(const char *option, const char *value)
 {
     if (value == NULL || guard_nginx_accepts(value))
         return 0;
-    say("guard nginx: %s: has a blank or a character that means something to nginx", option);
+    say("guard nginx: %s: has a blank or a character with a special meaning in nginx", option);
     return EXIT_USAGE;
 }
 
@@ -100,7 +100,7 @@ static int check_require(const char *require)
     if (require == NULL || strcmp(require, "all") == 0 || strcmp(require, "writes") == 0 ||
         strcmp(require, "none") == 0)
         return 0;
-    say("guard nginx: --require: there are all, writes and none");
+    say("guard nginx: --require: must be all, writes or none");
     return EXIT_USAGE;
 }
 

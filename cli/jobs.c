@@ -292,8 +292,9 @@ const struct verb verb_jobs_retry = {
     .min_args = 1,
     .max_args = 1000,
     .operands = "QUEUE [ID...]",
-    .about = "Makes dead jobs ready again with a fresh count of tries: those with these numbers, "
-             "or all of QUEUE. Prints how many. Exits with 75 if there is none.",
+    .about =
+        "Makes dead jobs ready again, with all their tries: those with the given IDs, or all of "
+        "QUEUE. Prints how many. Exits with 75 if there is none.",
     .run = retry,
 };
 

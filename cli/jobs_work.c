@@ -204,7 +204,7 @@ static void say_what_is_left(const struct options *options)
     if (engine_open(&client, options, 0, "stile jobs work") != 0)
         return;
     if (stile_jobs_count(client, options->args[0], say_left, (void *)options, &err) != STILE_OK)
-        say("jobs work: what is left was not counted: %s", err.message);
+        say("jobs work: could not count the remaining jobs: %s", err.message);
     stile_client_close(client);
 }
 
@@ -244,8 +244,9 @@ const struct verb verb_jobs_work = {
         "job is over when all processes that CMD started are gone; those it leaves running are "
         "stopped. If the lease cannot be kept, they are stopped before it ends. The end of a "
         "failed CMD's stderr is stored with the job (see stile jobs show).\n\n"
-        "On SIGTERM no more jobs are claimed. Running ones may go on for --finish, and are then "
-        "stopped and given back. If the worker is killed, its commands are killed first and their "
+        "On SIGTERM no more jobs are claimed. Running jobs may continue for --finish; then they "
+        "are stopped and returned to the queue. If the worker is killed, its commands are killed "
+        "first and their "
         "jobs can be claimed by others at once.\n\n"
         "Exits with 0 after SIGTERM, or with --drain when no job is left; with --once, with CMD's "
         "code, or 75 if there was no job; 76 lost, 69 engine failed, 64 usage, 126 or 127 CMD "

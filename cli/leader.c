@@ -116,6 +116,6 @@ const struct verb verb_leader = {
     .operands = "NAME",
     .about = "Prints which process leads the election NAME, for how long, its token, and what it "
              "proclaims. Exits with 1 if nobody leads. With --watch, prints a line now and after "
-             "every change, until interrupted; that nobody leads is a change of its own.",
+             "every change, until interrupted, and also when nobody leads any longer.",
     .run = leader,
 };

@@ -135,7 +135,7 @@ static void print_overview(FILE *out)
           "  stile crdt counter add|get KEY     count, in a cell and without a lock\n"
           "  stile crdt set add|rm|ls KEY       keep a set, in the same way\n"
           "  stile guard check|raise URL RES    compare a token with the highest one seen\n"
-          "  stile guard show|reset URL RES     look at a guard, or start it anew\n"
+          "  stile guard show|reset URL RES     look at a guard, or reset it\n"
           "  stile guard install URL            create what guards need in a server\n"
           "  stile guard sql|lua|nginx [...]    print a guard for another program\n"
           "  stile file put|rm|show PATH        replace a file, unless the token is stale\n"

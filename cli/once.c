@@ -350,15 +350,15 @@ const struct verb verb_once = {
         "while CMD runs wait for it, and later callers find the stored result: they print the same "
         "output and exit with the same code, 128 + N if CMD died of signal N. A run that fails "
         "stores nothing, and the next caller runs CMD again, unless --keep-failures is given. A "
-        "run that was ended by a signal to stile, or whose CMD could not be executed, never "
-        "does.\n\n"
+        "run that was ended by a signal to stile, or whose CMD could not be executed, is never "
+        "stored.\n\n"
         "A runner that dies is replaced by the next caller, so CMD may be begun more than once; "
         "only one run stores its result. CMD runs under the lock once:KEY as under stile run: its "
         "token is in STILE_TOKEN, and its whole process tree is stopped before the lock is "
         "lost.\n\n"
         "Output beyond 60 KiB is passed on but not stored. Standard error is passed on and never "
         "stored. CMD's standard output is a pipe, not a terminal.\n\n"
-        "--slot 1m is for cron on several hosts: it adds the minute that this host's clock is in "
+        "--slot 1m is for cron on several hosts: it adds the current minute of this host's clock "
         "to KEY, so that each minute's job runs on one of them.\n\n"
         "--show prints what is stored (exit 1: nothing), and --forget removes it, so that the next "
         "caller runs CMD.\n\n"
@@ -371,7 +371,7 @@ const struct verb verb_once = {
             {OPT_TRY, "do not wait: exit 75 if another process runs CMD"},
             {OPT_TTL, "how long the lock outlives a client that went silent (default: 10s)"},
             {OPT_KEEP, "how long the result is kept, or forever (default: 24h, or ten slots)"},
-            {OPT_QUIET, "print no messages about waiting or a run that another process has"},
+            {OPT_QUIET, "print no messages about waiting or about another process running CMD"},
             {0},
         },
     .run = once,

@@ -36,7 +36,7 @@ static const struct option_rule rules[] = {
     {OPT_WAIT, 0, "wait", DURATION, AT(wait_ms), "T",
      .about = "wait at most T, then exit 75 (default: forever)"},
     {OPT_RATE, 0, "rate", RATE, AT(rate), "RATE",
-     .about = "at most so many starts in such a time, as 5/1s or 100/1m; required"},
+     .about = "at most N starts in any window of T, as N/T: 5/1s, 100/1m; required"},
     {OPT_PACE, 0, "pace", RATE, AT(rate), "RATE",
      .about = "with the lock held, wait for a start of NAME at this rate, as 5/1s (default: none)"},
     {OPT_BURST, 0, "burst", COUNT, AT(burst), "N",
@@ -80,7 +80,7 @@ static const struct option_rule rules[] = {
     {OPT_FINGERPRINT, 0, "fingerprint", TEXT, AT(fingerprint), "TEXT",
      .about = "exit 79 if KEY was used with another one, or with none (default: none)"},
     {OPT_SLOT, 0, "slot", DURATION, AT(slot_ms), "T",
-     .about = "add the slot of this length that the clock is in to KEY (default: no slot)"},
+     .about = "add the current slot of this length to KEY (default: no slot)"},
     {OPT_SHOW, 0, "show", FLAG, 0, NULL, .about = "print what is stored for KEY, and run nothing",
      .or_next = true},
     {OPT_FORGET, 0, "forget", FLAG, 0, NULL,
@@ -117,7 +117,7 @@ static const struct option_rule rules[] = {
     {OPT_LEASE, 0, "lease", DURATION, AT(lease_ms), "T",
      .about = "how long a claim outlives a worker that went silent", .fallback = "30s"},
     {OPT_FINISH, 0, "finish", DURATION, AT(finish_ms), "T",
-     .about = "how long running jobs may go on after SIGTERM", .fallback = "30s"},
+     .about = "how long running jobs may continue after SIGTERM", .fallback = "30s"},
     {OPT_ONCE, 0, "once", FLAG, 0, NULL, .about = "run one job, if there is one", .or_next = true},
     {OPT_DRAIN, 0, "drain", FLAG, 0, NULL, .about = "exit when no job is due"},
     {OPT_STATE, 0, "state", TEXT, AT(state), "STATE",
@@ -146,16 +146,17 @@ static const struct option_rule rules[] = {
      .about = "efficiency: doing it twice is a nuisance; correctness: it is damage (default: "
               "asked)"},
     {OPT_ADVICE, 0, "engines", TEXT, AT(advice[5]), "LIST",
-     .about = "those at hand, with commas: local (all on one machine), redis, redlock (several "
-              "Redis servers), etcd, zk, postgres, mysql, dynamodb (default: asked)"},
+     .about = "those you have, separated by commas: local (all on one machine), redis, redlock "
+              "(several Redis servers), etcd, zk, postgres, mysql, dynamodb (default: asked)"},
     {OPT_TORTURE, 0, "for", DURATION, AT(for_ms), "T", .about = "how long the run takes, 6s to 1h",
      .fallback = "60s"},
     {OPT_TORTURE, 0, "clients", COUNT, AT(clients), "N", .about = "number of workers",
      .fallback = "8"},
     {OPT_TORTURE, 0, "names", COUNT, AT(names), "N", .about = "number of locks", .fallback = "4"},
     {OPT_TORTURE, 0, "inject", TEXT, AT(inject), "KINDS",
-     .about = "what is done to workers, with commas: stop, kill, cut, reset, slow, break, all "
-              "(default: everything)"},
+     .about =
+         "faults for the workers, separated by commas: stop, kill, cut, reset, slow, break, all "
+         "(default: all)"},
     {OPT_TORTURE, 0, "fault", TEXT, AT(fault), "CMD",
      .about = "a script that breaks and heals servers, run as CMD break and CMD heal (default: "
               "none)"},

@@ -117,6 +117,6 @@ const struct verb verb_show = {
     .operands = "NAME",
     .about = "Shows the holders and the waiters of NAME in queue order. SINCE: how long ago the "
              "claim was granted or made. EXPIRES: how long it lasts without a renewal. last: the "
-             "holder that stile run or stile acquire recorded last, also of a free name.",
+             "most recent holder on record, even if NAME is free now.",
     .run = show,
 };

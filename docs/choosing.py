@@ -31,7 +31,7 @@ def condition(rule):
         if flag in when:
             parts.append(text % one_of(when[flag]))
     if rule["kind"] == "lock" and "access" not in when:
-        parts.append("%s at hand" % one_of(when["engines"]))
+        parts.append("you have %s" % one_of(when["engines"]))
     return "; ".join(parts)
 
 

@@ -103,7 +103,7 @@ void cell_call_done(struct cell_request *request, const struct stile_error *err)
     if (!call->error.status && call->out_of_memory && read)
         error_set(&call->error, STILE_NOMEM, 0, "out of memory");
     if (!call->error.status && call->strange && read)
-        error_set(&call->error, STILE_CORRUPT, 0, "what is stored has no token that could be one");
+        error_set(&call->error, STILE_CORRUPT, 0, "the stored token is not a valid token");
     call->answered(call);
 }
 

@@ -22,11 +22,10 @@ static const struct stile_error held_by_ourselves = {
     .status = STILE_HELD, .message = "held by another lock handle of this client"};
 static const struct stile_error no_answer = {
     .status = STILE_UNREACHABLE,
-    .message = "the engine did not answer in time; what it still has ends with its lease"};
+    .message = "the engine did not answer in time; a claim it may still hold ends with its lease"};
 static const struct stile_error not_cleared = {
     .status = STILE_UNCERTAIN,
-    .message = "it was lost, and the engine has not answered the release of what is left; try "
-               "again"};
+    .message = "the lock was lost, and the engine has not confirmed its release yet; try again"};
 
 static void begin_claim(struct stile_lock *lock);
 

@@ -44,7 +44,7 @@ static enum stile_status check_proclaim(const char *value, const struct stile_ca
     if (!caps->proclaims)
         return error_set(err, STILE_UNSUPPORTED, 0, "%s can't proclaim a value", caps->engine);
     if (strlen(value) > STILE_PROCLAIM_MAX)
-        return error_set(err, STILE_MISUSE, 0, "what is proclaimed has more than %d bytes",
+        return error_set(err, STILE_MISUSE, 0, "the proclaimed value has more than %d bytes",
                          STILE_PROCLAIM_MAX);
     return STILE_OK;
 }

@@ -27,7 +27,7 @@ enum stile_status elect_value_check(const struct stile_client *client, const cha
     if (!value)
         return STILE_OK;
     if (strlen(value) > STILE_PROCLAIM_MAX)
-        return error_set(err, STILE_MISUSE, 0, "what is proclaimed has more than %d bytes",
+        return error_set(err, STILE_MISUSE, 0, "the proclaimed value has more than %d bytes",
                          STILE_PROCLAIM_MAX);
     if (elect_value_place(client, name) != VALUE_NOWHERE)
         return STILE_OK;

@@ -103,7 +103,7 @@ static void the_wait_is_kept(void **state)
     assert_int_equal(l.heard.times, 1);
     assert_status(l.heard.status, UNCERTAIN);
     assert_int_equal(l.heard.at_ns, start + 500 * MS);
-    assert_non_null(strstr(l.heard.err.message, "has not answered the release"));
+    assert_non_null(strstr(l.heard.err.message, "has not confirmed its release"));
     assert_status(stile_lock_release(lock, NULL), MISUSE); /* it counts as released */
     assert_status(stile_lock_acquire(lock, -1, NULL), UNCERTAIN);
     world_pass(w, 20 * SEC);
