@@ -41,7 +41,7 @@ early=$(stile run balance -- sh -c 'sh "$0/write" "$STILE_TOKEN" 100 && echo "$S
 # Its lease ends, and another holder works: with a larger token.
 stile run balance -- sh -c 'sh "$0/write" "$STILE_TOKEN" 70' "$dir"
 
-# It goes on, too late: ConditionalCheckFailedException.
+# It continues, too late: ConditionalCheckFailedException.
 if sh "$dir/write" "$early" 200 2>/dev/null; then
     echo "the late write was accepted" >&2
     exit 1

@@ -42,7 +42,7 @@ early=$(stile run --guard "$url#ledger" ledger -- sh -c '
 stile run --guard "$url#ledger" ledger -- sh -c '
     sh "$0/write" "$STILE_TOKEN" "$STILE_ISSUER" "100 paid in"' "$dir"
 
-# It goes on, too late. psql exits with 3, and nothing of its transaction is left.
+# It continues, too late. psql exits with 3, and nothing of its transaction is left.
 set -- $early
 if sh "$dir/write" "$1" "$2" "overwritten"; then
     echo "the late write was accepted" >&2

@@ -37,7 +37,7 @@ def wait_until_stopped(pid):
 
 
 def run(write, *guard):
-    """What is in the file at the end, and what the old leader was told."""
+    """What is in the file at the end, and what the old leader learned."""
     old = campaign("old", write, guard)
     command = int(old.stdout.readline())
     wait_until_stopped(command)

@@ -6,7 +6,7 @@
     paused.py URL         of an engine whose locks have leases: redis, redlock, postgres or mysql with mode=table
 
 Anna takes the lock, reads the balance and is stopped, as by a garbage collector or a suspended laptop. Ben takes the
-lock after her lease and books 100. Then Anna goes on. Storage without a fence believes her; `stile file put` compares
+lock after her lease and books 100. Then Anna continues. Storage without a fence believes her; `stile file put` compares
 her token with the highest one it has seen.
 """
 import os

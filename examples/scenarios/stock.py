@@ -62,7 +62,7 @@ def statement(connection, product, _pause=None):
 
 
 def sell(url, way):
-    """How many buyers were told that the only unit is theirs."""
+    """How many buyers believe that the only unit is theirs."""
     connections, sold, meet = [psycopg2.connect(url) for _ in range(BUYERS)], [], threading.Barrier(BUYERS)
     with connections[0] as connection, connection.cursor() as cursor:
         cursor.execute("drop table if exists stock; create table stock (id int primary key, n int, version int default 0)")

@@ -4,7 +4,7 @@
  *
  *  E1. A leader is the holder of the lock of the same name, with its token. What a paused leader
  *      still writes only a guard can refuse (guard.h): send the token along.
- *  E2. A candidate that never led is never told that it lost. A leader is told once.
+ *  E2. A candidate that never led gets no report of a loss. A leader gets one.
  *  E3. A campaign ends in OK only if the lock was held at that moment. A candidate whose session
  *      has ended meanwhile does not lead: it campaigns again, behind the others, by itself.
  *  E4. A proclaimed value belongs to one leadership: to one token. etcd and ZooKeeper store it with

@@ -39,7 +39,7 @@ struct stile_once_options {
     size_t size;             /* sizeof this struct; STILE_ONCE_OPTIONS fills it */
     int64_t keep_ms;         /* how long the result is kept (24 h); STILE_CELL_KEEP_MAX at most */
     const char *fingerprint; /* of what is asked for; NULL or "": none */
-    int64_t wait_ms;         /* wait at most so long for another run, then TIMEOUT (for ever) */
+    int64_t wait_ms;         /* wait at most this long for another run, then TIMEOUT (forever) */
     bool no_wait;            /* do not wait: HELD if another runs it now */
     bool keep_failures;      /* store a result whose code is not 0, too */
     int64_t ttl_ms;          /* of the lock, as in stile_lock_options */
