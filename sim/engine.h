@@ -3,8 +3,8 @@
 /* What a run has to know of an engine: its servers, and what can happen to them.
  *
  * One run has one engine. Its begin() makes the servers, adds them to the network and gives the URL
- * that clients use. Its table of faults comes behind the faults that all engines share
- * (sim/faults.h). A fault takes back the rules that docs/guarantees.md no longer promises after it.
+ * that clients use. Its table of faults follows the faults that all engines share
+ * (sim/faults.h). A fault switches off the rules that docs/guarantees.md does not promise after it.
  */
 #ifndef STILE_SIM_ENGINE_H
 #define STILE_SIM_ENGINE_H

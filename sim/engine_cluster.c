@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A Redis Cluster of three shards, each with one or two replicas.
  *
- * Gossip and votes are not simulated, but what follows from them: `truth` is what most nodes agree
+ * Gossip and votes are not simulated, only their outcome: `truth` is what most nodes agree
  * on, and each node learns of a change by itself, a little later. A primary that is not seen for
  * node_timeout_ns is replaced by its best replica; until it learns of that, it answers as a
  * primary, for node_timeout_ns at most if it is cut off.

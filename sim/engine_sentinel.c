@@ -2,10 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A primary with one or two replicas, and three Sentinels.
  *
- * The Sentinels' votes are not simulated, but what follows from them: a primary that most of them
+ * The Sentinels' votes are not simulated, only their outcome: a primary that most of them
  * have not reached for a while is replaced by the replica that has most of its data. Each Sentinel
- * learns of it by itself, a little later. Servers that are not what they should be are told so
- * after a while; until then a primary that was cut off or stopped answers as one.
+ * learns of it by itself, a little later. A server with the wrong role gets the right one after a
+ * while; until then a primary that was cut off or stopped answers as one.
  */
 #include <string.h>
 #include <strings.h>

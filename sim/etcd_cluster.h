@@ -3,11 +3,11 @@
 /* The members of a simulated etcd cluster: which one leads, what they have agreed on, and how far
  * each one has got.
  *
- * There are no messages between members. What a leader with a majority is asked to write is agreed
- * on after a moment, and each member applies it a moment later. Without one it waits; whether it
- * survives the election of another leader, the seed decides. A leader that was stopped goes on for
- * a moment after another has been elected, as the real one does. Leases are the leader's: a new one
- * gives each its full time again, and an election timeout more.
+ * There are no messages between members. A write requested of a leader with a majority is agreed
+ * on after a moment, and each member applies it a moment later. Without a majority it waits; the
+ * seed decides whether it survives the election of another leader. A leader that was stopped still
+ * acts as one for a moment after another has been elected, as the real one does. Leases are the
+ * leader's: a new one gives each its full time again, and an election timeout more.
  */
 #ifndef STILE_SIM_ETCD_CLUSTER_H
 #define STILE_SIM_ETCD_CLUSTER_H

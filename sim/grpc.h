@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server's side of gRPC over HTTP/2, on bytes that somebody else carries.
+/* The server's side of gRPC over HTTP/2, on bytes that its caller carries.
  *
  * A call lives until the end of the run: an answer may be ready long after its client has hung up,
- * and then goes nowhere.
+ * and is then dropped.
  */
 #ifndef STILE_SIM_GRPC_H
 #define STILE_SIM_GRPC_H

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A history: what the clients of some locks did and were told, with times on one clock.
+/* A history: what the clients of some locks did and learned, with times on one clock.
  *
  * The simulator and `stile torture` write histories, and check.h judges them. Events are in the
  * order of their times. An event that a client reports carries the time at which the client knew:

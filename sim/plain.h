@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A lock by hand: SET NX, PEXPIRE and DEL on one Redis server, as programs without a library do it.
  *
- * It has a connection of its own, renews nothing, and deletes the key without looking whose it is.
+ * It has a connection of its own, renews nothing, and deletes the key without checking whose it is.
  * What it does and learns is added to the history of the run; its grants have the token 0.
  */
 #ifndef STILE_SIM_PLAIN_H

@@ -5,7 +5,7 @@
  * Its loop stands in for loop_epoll.c: the linker finds loop_epoll_new() here. The process runs
  * when a timer is due, bytes have come or a call was made, unless it is paused. A process that was
  * killed never runs again; its memory is given back by process_dispose(), which lets its client
- * close itself on a clock that concerns nobody else.
+ * close itself on a clock of its own.
  */
 #ifndef STILE_SIM_PROCESS_H
 #define STILE_SIM_PROCESS_H

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The word of a list that a mistyped one was probably meant to be. Only this header, and nothing of
- * the library: the command uses it as well. */
+/* The word of a list that a mistyped one was probably meant to be. Header-only, because the command
+ * uses it as well. */
 #ifndef STILE_NEAREST_H
 #define STILE_NEAREST_H
 

@@ -13,7 +13,7 @@ static bool is_zero(const char *bytes, size_t n)
     return true;
 }
 
-/* Nothing behind the size itself is read before that is known to be one. */
+/* No member after the size is read before the size has been checked. */
 static enum stile_status check_size(const void *from, size_t size, const struct options_kind *kind,
                                     struct stile_error *err)
 {

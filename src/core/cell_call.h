@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One request to the cells of an engine, from the request to its answer. */
+/* One request to the cells of an engine, and its answer. */
 #ifndef STILE_CELL_CALL_H
 #define STILE_CELL_CALL_H
 

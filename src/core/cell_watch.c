@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A cell is read once at the start and whenever its engine reports a change; all the time, if the
- * engine reports nothing. What was read is handed out if its version or its guard differs from what
+/* A cell is read once at the start and whenever its engine reports a change, or periodically if the
+ * engine reports none. What was read is handed out if its version or its guard differs from what
  * was handed out before. One read is under way at a time: reports that come meanwhile cost one
  * more, however many they are.
  *

@@ -11,7 +11,7 @@
  *             └─► DROPPED ─► IDLE                  └─► CLEARING ─► LOST ─► IDLE
  *
  *     IN_NAME_QUEUE  another claim of this client on the name is ahead (name_queue.h)
- *     IN_ADMISSION   the engine has enough requests to answer (admission.h)
+ *     IN_ADMISSION   too many requests are in flight (admission.h)
  *     PAUSED         the claim is sent again later
  *     RESUMING       the claim is not held here until the engine answers
  *     DROPPED        no caller waits for the answer to a resumption any longer

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One query to the engine, from the request to its answer. */
+/* One query to the engine, and its answer. */
 #ifndef STILE_QUESTION_H
 #define STILE_QUESTION_H
 

@@ -3,7 +3,7 @@
 /* watch: show, repeated whenever the name may have changed.
  *
  * A name is shown once at the start, whenever its engine reports a change, and when a claim that
- * was shown may have ended by itself; all the time, if the engine reports nothing. A result is
+ * was shown may have ended by itself, or periodically if the engine reports no changes. A result is
  * handed out if it differs from the last one in more than the passing of time. One show is under
  * way at a time: reports that come meanwhile cost one more, however many they are. */
 #include <stdlib.h>

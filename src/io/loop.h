@@ -6,7 +6,8 @@
  * were given. Two classes implement it: loop_epoll.c for real use, and the virtual loop of the
  * tests, in which time passes only when nothing is left to do.
  *
- * One turn of the loop is three calls, so that the owner can let go of its mutex in the middle one:
+ * One turn of the loop is three calls, so that the owner can release its mutex during the middle
+ * one:
  *
  *     loop_prepare(l)       with the mutex: send what was gathered, arm the timerfd for the
  *                           earliest timer

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs, as programs deal with them: adding, claiming and finishing, as far as it is the same for
- * all engines. The engine keeps the table and its rules. */
+/* Jobs for programs: adding, claiming and finishing, as far as it is the same for all engines. The
+ * engine keeps the table and its rules. */
 #include "recipes/jobs.h"
 
 #include <string.h>

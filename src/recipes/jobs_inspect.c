@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs, as a person deals with them: listing, showing, counting, retrying and dropping. */
+/* Jobs for operators: listing, showing, counting, retrying and dropping. */
 #include <string.h>
 
 #include "recipes/jobs_call.h"

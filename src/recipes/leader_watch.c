@@ -3,9 +3,9 @@
 /* stile_leader_show() and stile_leader_watch(): looks at the name, and at the cell with the
  * proclaimed value if the engine's claims carry none, and reports what both say together.
  *
- * A watch is one watch of the name and one of the cell. Each of their reports is concluded anew;
- * what differs from the last report is kept for the user. The client's mutex protects all fields,
- * and is not held while a call or a callback is made. */
+ * A watch is one watch of the name and one of the cell. After each of their reports the state of
+ * the election is worked out anew, and kept for the user if it differs from the last one. The
+ * client's mutex protects all fields, and is not held while a call or a callback is made. */
 #include <stdlib.h>
 #include <string.h>
 

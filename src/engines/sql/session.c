@@ -6,8 +6,8 @@
 
 #include "engines/sql/pool.h"
 
-/* A server that is silent for this long is taken for gone. What it still has of ours ends when
- * it finds the connection closed, or with its lease. */
+/* A server that is silent for this long is considered gone. Locks it still keeps for us end when
+ * it finds the connection closed, or with their lease. */
 #define STALL_MIN_NS (6 * NS_PER_SEC)
 
 static const struct sql_database *database_of(struct session *session)

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Included before everything else: names that glibc has and wasi-libc has not, or has otherwise. */
+/* Included before everything else: names that wasi-libc lacks or defines differently from glibc. */
 #ifndef STILE_WASM_GLIBC_H
 #define STILE_WASM_GLIBC_H
 
