@@ -2,9 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a lock costs among many: many waiters of one name, or many names held, all by one client.
  *
- *   bench-growth PLACE waiters N TIMES    N claims wait for one name. Whichever is granted gives
- * the lock back and waits again, so their number stays the same bench-growth PLACE held N TIMES a
- * client that holds N names takes and gives another one
+ *   bench-growth PLACE waiters N TIMES
+ *       N claims wait for one name; the one that is granted gives the lock back and waits again
+ *   bench-growth PLACE held N TIMES
+ *       a client that holds N names takes and gives back another one
  *
  * It prints a line when the N are there, waits for a line of its input, does its work TIMES times,
  * and prints another line: the caller can look at the server before and after.

@@ -8,15 +8,24 @@ as long is not twice as slow: the number stands beside it. A short bar is a fast
 import html
 import math
 
-OURS, PEER, TEXT, FAINT = "#1b6ca8", "#c9a227", "#1f2328", "#59636e"
+STYLE = """<style>
+  text { font: 12px ui-sans-serif, system-ui, sans-serif; fill: #24292f }
+  .small { font-size: 11px; fill: #57606a } .strong { font-weight: bold } .title { font-size: 14px }
+  .ours { fill: #1b6ca8 } .peer { fill: #c9a227 }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6edf3 } .small { fill: #8d96a0 }
+    .ours { fill: #4aa3e0 } .peer { fill: #b8922a }
+  }
+</style>"""
+NOTE = ("A short bar is a fast client. Bars are logarithmic; numbers are medians. stile serves waiters in order; "
+        "a peer with a higher rate does not.")
 LEFT, COLUMN, ROW, HEAD, BAR = 190, 250, 22, 62, 150
 COLUMNS = (("pair", "take and give back a free lock"), ("handover", "hand over to a process that waits"),
            ("crowd", "eight processes on one lock"))
 
 
-def text(x, y, words, size=12, colour=TEXT, weight="normal"):
-    return ('<text x="%.0f" y="%.0f" font-size="%d" fill="%s" font-weight="%s">%s</text>'
-            % (x, y, size, colour, weight, html.escape(words)))
+def text(x, y, words, classes=""):
+    return '<text x="%.0f" y="%.0f"%s>%s</text>' % (x, y, classes and ' class="%s"' % classes, html.escape(words))
 
 
 def slowness(work, value):
@@ -25,18 +34,18 @@ def slowness(work, value):
 
 
 def bar(x, y, share, ours):
-    return ('<rect x="%.0f" y="%.0f" width="%.1f" height="11" rx="2" fill="%s"/>'
-            % (x, y, max(3, share * BAR), OURS if ours else PEER))
+    return ('<rect x="%.0f" y="%.0f" width="%.1f" height="11" rx="2" class="%s"/>'
+            % (x, y, max(3, share * BAR), "ours" if ours else "peer"))
 
 
 def row(y, name, works, best, decades, text_of):
     ours = name.startswith("stile")
-    out = [text(24, y + 10, name, 12, TEXT, "bold" if ours else "normal")]
+    out = [text(24, y + 10, name, "strong" if ours else "")]
     for i, (work, _) in enumerate(COLUMNS):
         x = LEFT + i * COLUMN
-        share = math.log10(slowness(work, works[work]) / best[work]) / decades
-        out.append(bar(x, y, 0.04 + 0.96 * share, ours))
-        out.append(text(x + max(3, (0.04 + 0.96 * share) * BAR) + 6, y + 10, text_of(work, works[work]), 11, FAINT))
+        share = 0.04 + 0.96 * math.log10(slowness(work, works[work]) / best[work]) / decades
+        out.append(bar(x, y, share, ours))
+        out.append(text(x + max(3, share * BAR) + 6, y + 10, text_of(work, works[work]), "small"))
     return out
 
 
@@ -45,20 +54,20 @@ def draw(path, results, text_of):
     decades = max(math.log10(max(slowness(work, works[work]) for _, works in clients)
                              / min(slowness(work, works[work]) for _, works in clients))
                   for clients in results.values() for work, _ in COLUMNS) or 1
-    out, y = [], HEAD
+    out, y = [], HEAD + 10
     for title, clients in results.items():
         best = {work: min(slowness(work, works[work]) for _, works in clients) for work, _ in COLUMNS}
-        out.append(text(8, y + 12, title, 12, FAINT, "bold"))
+        out.append(text(8, y + 12, title, "small strong"))
         y += ROW
         for name, works in clients:
             out += row(y, name, works, best, decades, text_of)
             y += ROW
         y += 8
-    heads = [text(8, 20, "stile beside other clients, on the same servers in one run", 14, TEXT, "bold"),
-             text(8, 38, "A short bar is a fast client. Bars are logarithmic; numbers are medians.", 11, FAINT)]
-    heads += [text(LEFT + i * COLUMN, HEAD - 4, title, 12, TEXT) for i, (_, title) in enumerate(COLUMNS)]
+    heads = [text(8, 20, "stile beside other clients, on the same servers in one run", "strong title"),
+             text(8, 38, NOTE, "small")]
+    heads += [text(LEFT + i * COLUMN, HEAD, title) for i, (_, title) in enumerate(COLUMNS)]
     width = LEFT + len(COLUMNS) * COLUMN
     with open(path, "w", encoding="utf-8") as file:
-        file.write('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" '
-                   'font-family="sans-serif"><rect width="100%%" height="100%%" fill="#ffffff"/>\n%s\n</svg>\n'
-                   % (width, y, width, y, "\n".join(heads + out)))
+        file.write('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img">\n'
+                   '<title>stile beside other clients of the same locks</title>\n%s\n%s\n</svg>\n'
+                   % (width, y, STYLE, "\n".join(heads + out)))

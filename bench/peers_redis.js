@@ -79,6 +79,7 @@ function start(role) {
     const child = fork(__filename, [modules, client, role, ports, count]);
     let next;
     child.on("message", (message) => next(message));
+    child.on("exit", (code) => code && fail(new Error("a " + role + " has failed")));
     child.heard = () => new Promise((done) => (next = done));
     return child;
 }
@@ -144,6 +145,9 @@ async function crowd(forMs) {
     return { per_s: perS, acquired };
 }
 
+// A member that fails ends the run, and members end with it.
+process.on("disconnect", () => process.exit(1));
+
 async function main() {
     const found = await { pair, handover, crowd, waiter, member }[work](Number(count));
     if (found) {
@@ -152,7 +156,9 @@ async function main() {
     }
 }
 
-main().catch((error) => {
+function fail(error) {
     console.error(error.message);
     process.exit(1);
-});
+}
+
+main().catch(fail);

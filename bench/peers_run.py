@@ -185,7 +185,7 @@ def measure_engine(bench, engine, rounds):
 
 
 def text_of(work, value):
-    return "%.0f /s" % value if work == "crowd" else figures.time_text(value)
+    return "{:,.0f} /s".format(value) if work == "crowd" else figures.time_text(value).replace("us", "µs")
 
 
 def table(results):
