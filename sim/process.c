@@ -87,15 +87,28 @@ void process_stop_renewal(struct stile_lock *lock)
 static uint64_t next_due(const struct process *process)
 {
     const struct sim_loop *sim = process->loop;
-    if (process->client == NULL || process->dead || process->closing || process->paused)
+    if ((process->client == NULL && !process->without_library) || process->dead ||
+        process->closing || process->paused)
         return NEVER;
     if (sim->kicked || sim->readable != NULL || sim->loop.tasks != NULL ||
-        sim->loop.senders != NULL || process->client->callbacks.first != NULL)
+        sim->loop.senders != NULL ||
+        (process->client != NULL && process->client->callbacks.first != NULL))
         return world_now();
     if (sim->loop.n_timers == 0)
         return NEVER;
     uint64_t at_ns = process_world_time(process, sim->loop.heap[0]->at_ns);
     return at_ns > world_now() ? at_ns : world_now();
+}
+
+static void run_once(struct process *process)
+{
+    if (!process->without_library) {
+        stile_client_dispatch(process->client);
+        return;
+    }
+    loop_prepare(&process->loop->loop);
+    loop_wait(&process->loop->loop, false);
+    loop_run(&process->loop->loop);
 }
 
 static void turn(void *data)
@@ -105,7 +118,7 @@ static void turn(void *data)
         return; /* another turn was planned instead */
     process->wake_ns = NEVER;
     if (next_due(process) <= world_now()) {
-        stile_client_dispatch(process->client);
+        run_once(process);
         if (process->ran != NULL && !process->dead)
             process->ran(process);
     }
@@ -309,6 +322,15 @@ void process_start(struct process *process, const char *url)
     process_touch(process);
 }
 
+void process_start_without_library(struct process *process)
+{
+    struct loop *loop;
+    process->wake_ns = NEVER;
+    process->without_library = process->opened = true;
+    opening = process;
+    loop_epoll_new(&loop);
+}
+
 bool process_is_blocking(void)
 {
     return n_blocking > 0;
@@ -376,5 +398,7 @@ void process_dispose(struct process *process)
     process->over = true;
     if (process->client != NULL)
         stile_client_close(process->client);
+    if (process->without_library)
+        loop_free(&process->loop->loop);
     process->client = NULL;
 }

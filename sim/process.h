@@ -23,6 +23,7 @@ struct process {
     struct sim_loop *loop;
     int64_t drift_ppm; /* of its clock */
     bool opened, paused, closing, dead, over;
+    bool without_library;    /* it has a loop, and no client */
     uint64_t stall_until_ns; /* what comes before this is read only then */
     bool stalled;            /* it stands still in the middle of its work, with its mutex */
     uint64_t wake_ns;        /* when a turn is planned; NEVER: none is */
@@ -32,6 +33,8 @@ struct process {
 
 /* Opens its client. opened is set, or it is dead, later. */
 void process_start(struct process *process, const char *url);
+/* One of a program that does without the library: it has a loop for streams. */
+void process_start_without_library(struct process *process);
 /* Opens a client for an operator, calls fn with it and closes it, while the world goes on. False:
  * it could not be opened. */
 typedef void process_fn(struct stile_client *client);

@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/plain.h"
 #include "sim/script_faults.h"
+#include "sim/script_hand.h"
+#include "sim/session_server.h"
 #include "sim/story.h"
 
 #define CLIENTS_MAX 8
@@ -23,7 +24,7 @@ struct user {
     struct client *client;
     unsigned name;
     struct stile_lock *lock;
-    struct plain *plain; /* NULL: it has not locked by hand */
+    struct hand *hand; /* NULL: it has not locked by hand */
     bool waits, holds, granted;
     uint32_t claim;
     uint64_t token, deadline_ns, seen;
@@ -59,6 +60,7 @@ static struct {
     const struct sim_engine_class *engine;
     unsigned nodes, rules;
     const char *option, *url;
+    struct session_options sessions;
     bool unguarded, unraised, unrenewed, by_hand, begun;
     uint64_t seed, end_ns;
     struct client clients[CLIENTS_MAX];
@@ -66,8 +68,6 @@ static struct {
     struct store stores[NAMES_MAX];
     struct process *processes[64];
     unsigned n_processes;
-    struct plain *plains[64];
-    unsigned n_plains;
     char *error;
     unsigned line;
 } script;
@@ -86,6 +86,12 @@ static bool refuse(const char *format, ...)
     va_end(args);
     snprintf(script.error, SCRIPT_ERROR_MAX, "line %u: %s", script.line, text);
     return false;
+}
+
+/* Its engine runs in libpq, so clients have no library there. */
+static bool without_library(void)
+{
+    return script.engine == &sim_sessions_class;
 }
 
 /* ---- clients ---- */
@@ -188,7 +194,11 @@ static void start_client(struct client *client)
     client->later = NULL;
     if (script.n_processes < sizeof script.processes / sizeof *script.processes)
         script.processes[script.n_processes++] = process;
-    process_start(process, script.url);
+    if (without_library())
+        process_start_without_library(process);
+    else
+        process_start(process, script.url);
+    story_meet(process);
 }
 
 /* ---- locks of the library ---- */
@@ -206,9 +216,10 @@ static unsigned name_number(const char *name)
     return script.n_stores++;
 }
 
+/* "ends" is followed by a client. */
 static const char *name_in(const struct action *action)
 {
-    return action->n > 2 ? action->words[2] : "x";
+    return action->n > 2 && strcmp(action->words[1], "ends") != 0 ? action->words[2] : "x";
 }
 
 static struct user *user_of(struct client *client, const char *name)
@@ -271,23 +282,12 @@ static void release(struct user *user)
 
 /* ---- locks by hand ---- */
 
-static void granted_by_hand(void *data)
+static void granted_by_hand(void *data, uint64_t token)
 {
     struct user *user = data;
     user->granted = true;
-    user->token = 0;
+    user->token = token;
     raise_and_read(user);
-}
-
-static struct plain *plain_of(struct user *user)
-{
-    const size_t most = sizeof script.plains / sizeof *script.plains;
-    if (user->plain == NULL && script.n_plains < most) {
-        user->plain = plain_new(user->client->process, net_server(0),
-                                script.stores[user->name].lock, granted_by_hand, user);
-        script.plains[script.n_plains++] = user->plain;
-    }
-    return user->plain;
 }
 
 static bool has_word(const struct action *action, const char *word)
@@ -307,17 +307,15 @@ static uint64_t ns_behind(const struct action *action, const char *word)
 
 static void act_by_hand(struct user *user, const struct action *action)
 {
-    struct plain *plain = plain_of(user);
-    const char *verb = action->words[1];
-    if (plain == NULL)
-        return;
-    if (strcmp(verb, "sets") == 0)
-        plain_set(plain, ns_behind(action, "ttl"), ns_behind(action, "every"),
-                  has_word(action, "jitter"));
-    else if (strcmp(verb, "expires") == 0)
-        plain_expire(plain, ns_behind(action, "ttl"));
-    else
-        plain_delete(plain);
+    const char *engine = script.engine->name, *name = script.stores[user->name].lock;
+    if (user->hand == NULL)
+        user->hand = hand_new(user->client->process, engine, name, granted_by_hand, user);
+    if (user->hand != NULL)
+        hand_act(user->hand, &(struct hand_act){.verb = action->words[1],
+                                                .whom = action->words[2],
+                                                .ttl_ns = ns_behind(action, "ttl"),
+                                                .every_ns = ns_behind(action, "every"),
+                                                .jitter = has_word(action, "jitter")});
 }
 
 /* ---- what a client does ---- */
@@ -393,7 +391,7 @@ static void client_acts(struct client *client, struct action *action)
         ask(user_of(client, name), action);
     else if (strcmp(verb, "releases") == 0)
         release(user_of(client, name));
-    else if (strcmp(verb, "checks") == 0)
+    else if (strcmp(verb, "checks") == 0 && !without_library())
         check(user_of(client, name));
     else if (strcmp(verb, "writes") == 0)
         send_write(user_of(client, name));
@@ -481,23 +479,32 @@ static void happen(void *data)
 
 static bool is_verb_of_clients(const char *verb)
 {
-    static const char *const verbs[] = {"asks", "checks", "writes", "releases", "pauses", "resumes",
-                                        "dies", "starts", "sets",   "expires",  "deletes"};
+    static const char *const verbs[] = {"asks",   "checks",  "writes", "releases",
+                                        "pauses", "resumes", "dies",   "starts"};
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
         if (strcmp(verb, verbs[i]) == 0)
             return true;
     }
-    return false;
+    return hand_engine(verb) != NULL;
 }
 
-/* Locks by hand are Redis'. */
-static bool is_possible(const char *verb)
+static bool is_possible(const struct action *action)
 {
-    bool by_hand =
-        strcmp(verb, "sets") == 0 || strcmp(verb, "expires") == 0 || strcmp(verb, "deletes") == 0;
-    script.by_hand |= by_hand;
-    return !by_hand || strcmp(script.engine->name, "redis") == 0 ||
-           refuse("\"%.20s\" needs the engine redis", verb);
+    const char *verb = action->words[1], *needed = hand_engine(verb);
+    script.by_hand |= needed != NULL;
+    if (needed != NULL && strcmp(script.engine->name, needed) != 0)
+        return refuse("\"%.20s\" needs the engine %s", verb, needed);
+    if (without_library() && (strcmp(verb, "asks") == 0 || strcmp(verb, "releases") == 0))
+        return refuse("\"%.20s\" needs the library; here a client locks and unlocks", verb);
+    if (strcmp(verb, "ends") == 0 && (action->n < 3 || client_named(action->words[2]) == NULL))
+        return refuse("\"ends\" is followed by a client");
+    return true;
+}
+
+static bool names_a_lock(const char *verb)
+{
+    return strcmp(verb, "asks") == 0 || strcmp(verb, "sets") == 0 || strcmp(verb, "locks") == 0 ||
+           strcmp(verb, "tries") == 0 || strcmp(verb, "ends") == 0;
 }
 
 /* Whether it can be understood, before anything runs: names are known by then. */
@@ -506,13 +513,12 @@ static bool is_sensible(const struct action *action)
     const char *subject = action->words[0], *verb = action->n > 1 ? action->words[1] : "";
     const char *third = action->n > 2 ? action->words[2] : "";
     bool client = client_named(subject) != NULL;
-    bool acts = strcmp(verb, "asks") == 0 || strcmp(verb, "sets") == 0;
-    if (client && acts && name_number(name_in(action)) == NAMES_MAX)
+    if (client && names_a_lock(verb) && name_number(name_in(action)) == NAMES_MAX)
         return refuse("%d names at most", NAMES_MAX);
     if (strcmp(subject, "say") == 0)
         return true;
     if (client && is_verb_of_clients(verb))
-        return is_possible(verb);
+        return is_possible(action);
     if (strcmp(subject, "message") == 0)
         return script_message_fate(third) || refuse("a message cannot be \"%.20s\"", third);
     if (client && server_named(verb) != NULL)
@@ -539,6 +545,8 @@ static bool set_engine(const char *name)
         if (strcmp(sim_engines[i]->name, name) == 0)
             script.engine = sim_engines[i];
     }
+    if (strcmp(name, sim_sessions_class.name) == 0)
+        script.engine = &sim_sessions_class;
     return script.engine != NULL || refuse("no engine %.20s", name);
 }
 
@@ -563,10 +571,29 @@ static bool set_end(double seconds)
 /* A URL that is refused would end the program. */
 static bool set_option(const char *text)
 {
-    if (strcmp(text, "fence=off") != 0)
-        return refuse("the only option is fence=off, of redlock");
-    script.option = "fence=off";
+    static const char idle[] = "idle_session_timeout=";
+    double seconds;
+    if (strcmp(text, "fence=off") == 0) {
+        script.option = "fence=off";
+    } else if (strcmp(text, "pooler=transaction") == 0) {
+        script.sessions.pooled = true;
+    } else if (strncmp(text, idle, strlen(idle)) == 0) {
+        seconds = strtod(text + strlen(idle), NULL);
+        if (!(seconds > 0 && seconds <= END_MAX_S))
+            return refuse("idle_session_timeout is at most %d", END_MAX_S);
+        script.sessions.idle_timeout_ns = (uint64_t)(seconds * (double)SEC);
+    } else {
+        return refuse("no option %.40s", text);
+    }
     return true;
+}
+
+static bool options_suit(void)
+{
+    bool of_sessions = script.sessions.pooled || script.sessions.idle_timeout_ns != 0;
+    if (script.option != NULL && strcmp(script.engine->name, "redlock") != 0)
+        return refuse("fence=off is an option of redlock");
+    return !of_sessions || without_library() || refuse("this is an option of sessions");
 }
 
 static bool set(const struct action *action)
@@ -614,6 +641,9 @@ static bool begin_engine(void)
 {
     if (script.engine == NULL || script.n_clients == 0)
         return refuse("a story names its engine and clients first");
+    if (!options_suit())
+        return false;
+    sim_sessions_configure(&script.sessions);
     for (unsigned label = 0;; label++) {
         struct random random = random_stream(script.seed, 100 + label);
         if (label == TRIES_MAX)
@@ -625,8 +655,6 @@ static bool begin_engine(void)
         script.engine->dispose();
     }
     script.begun = true;
-    if (script.option != NULL && strcmp(script.engine->name, "redlock") != 0)
-        return refuse("fence=off is an option of redlock");
     if (script.option != NULL)
         script.url = world_print("%s?%s", script.url, script.option);
     return true;
@@ -661,7 +689,7 @@ static bool take_line(char *line)
 /* There is nothing that a store could compare. */
 static bool without_tokens(void)
 {
-    return script.option != NULL || script.by_hand;
+    return script.option != NULL || (script.by_hand && !without_library());
 }
 
 static bool take_lines(const char *text)
@@ -719,8 +747,7 @@ static void play(struct run_result *result, FILE *page)
                                   .users = script.n_clients,
                                   .rules = script.rules,
                                   .verdict = &result->verdict});
-    for (unsigned i = 0; i < script.n_plains; i++)
-        plain_close(script.plains[i]);
+    hand_end();
     for (unsigned i = 0; i < script.n_processes; i++)
         process_dispose(script.processes[i]);
 }
@@ -745,6 +772,7 @@ bool script_run(struct run_result *result, const char *text, FILE *page,
     world_begin(script.seed, NULL);
     net_begin();
     script_faults_begin();
+    hand_begin();
     bool fine = take_lines(text);
     if (fine)
         play(result, page);

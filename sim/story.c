@@ -187,8 +187,10 @@ static void look_at_process(struct process_seen *seen)
     end_row();
 }
 
-static void meet_process(const struct process *process)
+void story_meet(const struct process *process)
 {
+    if (story.out == NULL)
+        return;
     for (size_t i = 0; i < story.n_processes; i++) {
         if (story.processes[i].process == process)
             return;
@@ -276,7 +278,7 @@ static void sent(uint64_t piece, const struct connection *connection, enum direc
 {
     const char *client = connection->process->name, *server = connection->server->host;
     struct buffer text = {0};
-    meet_process(connection->process);
+    story_meet(connection->process);
     catch_up();
     begin_row("sent");
     fprintf(story.out, ",%" PRIu64 ",%" PRIu64 ",", piece, connection->number);

@@ -39,6 +39,8 @@ void story_begin(FILE *out);
 /* Nothing happens unless a story was begun. */
 void story_fault(const struct fault *fault, bool strikes);
 void story_note_fault(const char *text, const char *client, const char *server, bool strikes);
+/* A process, before it has sent anything. */
+void story_meet(const struct process *process);
 /* ["say", ns, text]: a caption. */
 void story_say(const char *text);
 /* Before anything is freed: what happens after that is not part of the run. */

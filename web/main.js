@@ -12,7 +12,7 @@ function showTitle(run) {
   document.title = `stile sim: ${title}`;
   find("title").textContent = title;
   find("verdict").className = "verdict " + (run.verdict.holds ? "holds" : "broken");
-  find("verdict").textContent = verdictText(run.verdict);
+  find("verdict").textContent = verdictText(run);
   find("footer").textContent = `A run of the real library in virtual time, by stile sim --engine ${run.engine} --seed ${run.seed}. ` +
     `Clients open ${run.url}. Trace ${run.trace}.`;
 }

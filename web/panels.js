@@ -92,7 +92,8 @@ function keysTable(run, ns) {
         state.fence === "0" ? "" : shortToken(state.fence)));
     }
   }
-  return rows.length === 0 ? null : table(["Server", "Lock", "Key of", "Ends in", "Fence"], rows, "");
+  const heads = run.engine === "sessions" ? ["Server", "Lock", "Session of", "", ""] : ["Server", "Lock", "Key of", "Ends in", "Fence"];
+  return rows.length === 0 ? null : table(heads, rows, "");
 }
 
 function showNow(element, run, ns) {
@@ -132,7 +133,7 @@ function showLegend(element) {
     ["message request c0", [(kind) => svg("line", { class: kind, x1: 1, y1: 3, x2: 40, y2: 15 })], "A request"],
     ["message answer c0", [(kind) => svg("line", { class: kind, x1: 1, y1: 15, x2: 40, y2: 3 })], "An answer"],
     ["write c0", [(kind) => svg("line", { class: kind, x1: 1, y1: 3, x2: 40, y2: 15 })], "A write to the store behind the guard"],
-    ["stored c0", [(kind) => box(kind, 1, 7, 42, 5, { rx: 2 })], "A server has the key of this client"],
+    ["stored c0", [(kind) => box(kind, 1, 7, 42, 5, { rx: 2 })], "A server has the key of this client, or its session has the lock there"],
   ];
   element.replaceChildren(...entries.map(([kind, more, text]) => html("p", {}, picture(kind, more), " " + text)),
     html("p", {}, "✕ lost or refused; a lightning: a fault; † a process has died. Quiet times are shortened; their length is above them."),

@@ -5,7 +5,7 @@
 import { Run } from "./run.js";
 import { Machine } from "./machine.js";
 import { Player } from "./player.js";
-import { closes, list, verdictText, what } from "./words.js";
+import { closes, count, list, verdictText, what } from "./words.js";
 import { html } from "./svg.js";
 
 const find = (id) => document.getElementById(id);
@@ -14,6 +14,11 @@ const CLIENT_ACTIONS = [
   ["pauses", "is paused"], ["resumes", "wakes up"], ["dies", "is killed"], ["starts", "starts again"],
   ["asks x ttl 3", "asks for x"], ["releases x", "releases x"], ["checks x", "checks that it holds x"],
   ["writes x", "writes to the store"],
+];
+const SQL_ACTIONS = [
+  ["pauses", "is paused"], ["resumes", "wakes up"], ["dies", "is killed"], ["starts", "starts again"],
+  ["locks x", "runs pg_advisory_lock()"], ["tries x", "runs pg_try_advisory_lock()"], ["unlocks x", "runs pg_advisory_unlock()"],
+  ["checks x", "uses its connection (SELECT 1)"], ["writes x", "writes to the store"],
 ];
 const BY_HAND_ACTIONS = [["sets x ttl 3", "tries SET x NX PX 3000"], ["deletes x", "tries DEL x"]];
 const SERVER_ACTIONS = [
@@ -24,6 +29,10 @@ const SERVER_ACTIONS = [
 const MEMBER_ACTIONS = [
   ["stops", "stops answering"], ["continues", "answers again"], ["crashes", "crashes, and keeps its data"],
   ["restarts", "starts again"], ["isolates", "is cut off from the other members"], ["rejoins", "reaches them again"],
+];
+const DATABASE_ACTIONS = [
+  ["stops", "stops answering"], ["continues", "answers again"], ["crashes", "crashes, and all sessions end"],
+  ["restarts", "starts again"],
 ];
 const PATH_ACTIONS = [
   ["cut", "lets nothing pass"], ["mute", "loses requests"], ["deaf", "loses answers"], ["slow", "is slow"],
@@ -73,6 +82,11 @@ class Story {
     return /^at \S+ \S+ sets /m.test(this.text);
   }
 
+  /** Its clients lock with SQL: there are no leases. */
+  get sessions() {
+    return this.setting("engine") === "sessions";
+  }
+
   get guarded() {
     return this.setting("guard") !== "off";
   }
@@ -120,6 +134,7 @@ class Play {
   change(story, ns = this.now()) {
     this.attempt(() => {
       const run = new Run(this.machine.story(story.text));
+      run.changed = Math.min(...this.done.map((line) => Number(line.split(" ")[1]) * 1e9), Infinity);
       this.story = story;
       this.show(run, ns);
       this.compare();
@@ -149,7 +164,9 @@ class Play {
     this.showControls();
     find("undo").disabled = this.done.length === 0;
     this.showVerdict(run);
-    find("footer").textContent = `The real library and the real engines in virtual time, in this page. Clients open ${run.url}. Trace ${run.trace}.`;
+    find("footer").textContent = (this.story.sessions
+      ? "Plain clients and a model of PostgreSQL's session locks in virtual time, in this page: stile's engine for PostgreSQL is not part of it. "
+      : "The real library and the real engines in virtual time, in this page. ") + `Clients open ${run.url}. Trace ${run.trace}.`;
   }
 
   showControls() {
@@ -159,6 +176,7 @@ class Play {
     for (const name of ["raise", "renewal"]) find(name).checked = story.setting(name) !== "off";
     find("fence-label").hidden = story.setting("engine") !== "redlock";
     find("renewal-label").hidden = !["redis", "redlock"].includes(story.setting("engine")); /* sessions are always renewed */
+    find("lease-label").hidden = story.sessions;
     find("variants").hidden = story.byHand;
     find("raise").disabled = !story.guarded;
     if (![...find("lease").options].some((option) => Number(option.value) === story.lease))
@@ -171,9 +189,10 @@ class Play {
     const lost = verdict.updates_lost;
     find("verdict").className = "verdict " + (verdict.holds && lost === 0 ? "holds" : "broken");
     find("verdict").textContent = (verdict.holds && lost > 0
-      ? `The lock has kept its promises, and yet ${count(lost, "update is", "updates are")} lost: ` +
+      ? `${run.promised.has("overlap") ? "The lock has kept its promises, and yet" : "Exclusion was not promised here, and"} ` +
+        `${count(lost, "update is", "updates are")} lost: ` +
         (this.story.guarded && !this.story.byHand ? "a write came between a read and a raise of the guard." : "the store does not check tokens.")
-      : verdictText(verdict)) + this.waitersText(run);
+      : verdictText(run)) + this.waitersText(run);
   }
 
   waitersText(run) {
@@ -242,12 +261,25 @@ class Play {
 
   offerActions() {
     const kind = find("subject").selectedOptions[0]?.dataset.kind ?? "client";
-    const redis = ["redis", "redlock"].includes(this.story.setting("engine"));
     const actions = {
-      client: this.story.byHand ? [...CLIENT_ACTIONS, ...BY_HAND_ACTIONS] : CLIENT_ACTIONS,
-      server: redis ? SERVER_ACTIONS : MEMBER_ACTIONS, path: PATH_ACTIONS, message: MESSAGE_ACTIONS,
+      client: this.clientActions(), server: this.serverActions(), path: PATH_ACTIONS, message: MESSAGE_ACTIONS,
     }[kind];
     find("action").replaceChildren(...actions.map(([value, text]) => html("option", { value }, text)));
+  }
+
+  clientActions() {
+    if (this.story.sessions) return [...SQL_ACTIONS, ...this.sessionsToEnd()];
+    return this.story.byHand ? [...CLIENT_ACTIONS, ...BY_HAND_ACTIONS] : CLIENT_ACTIONS;
+  }
+
+  sessionsToEnd() {
+    return this.story.setting("clients").split(" ").filter((name) => name !== find("subject").value)
+      .map((name) => [`ends ${name}`, `ends the session of ${name} (pg_terminate_backend)`]);
+  }
+
+  serverActions() {
+    if (this.story.sessions) return DATABASE_ACTIONS;
+    return ["redis", "redlock"].includes(this.story.setting("engine")) ? SERVER_ACTIONS : MEMBER_ACTIONS;
   }
 
   act() {
@@ -262,8 +294,8 @@ class Play {
   takeBack() {
     const line = this.done.pop();
     if (line === undefined) return;
-    const lines = this.story.text.split("\n");
-    lines.splice(lines.lastIndexOf(line), 1);
+    const lines = this.story.text.split("\n"), at = lines.lastIndexOf(line);
+    if (at >= 0) lines.splice(at, 1); /* else it was edited away */
     this.change(new Story(lines.join("\n")));
   }
 
@@ -280,10 +312,6 @@ class Play {
       find("footer").textContent = `stile sim --engine ${engine} --seed ${seed}. Trace ${run.trace}.`;
     });
   }
-}
-
-function count(n, one, many) {
-  return `${n} ${n === 1 ? one : many}`;
 }
 
 function slug(story) {

@@ -85,6 +85,7 @@ class Run {
   constructor(data) {
     Object.assign(this, {
       engine: data.engine, seed: data.seed, url: data.url, verdict: data.verdict,
+      changed: Infinity, /* when the reader has changed it: later captions may be wrong */
       promised: new Set(data.rules), trace: data.trace, end: data.end,
       rows: data.rows, lanes: new Map(), messages: new Map(), claims: new Map(), holds: [],
       waits: [], writes: [], marks: [], steps: [], told: new Map(), lines: [], names: [],
@@ -146,7 +147,8 @@ class Run {
   match(message) {
     const open = this.requests.get(message.connection) ?? [];
     message.published = message.parts.length > 0 && message.parts[0].startsWith("[message,");
-    if (message.published || message.parts[0] === "closes") return;
+    message.fatal = message.parts.length > 0 && message.parts[0].startsWith("FATAL: ");
+    if (message.published || message.fatal || message.parts[0] === "closes") return;
     message.answers = message.parts.map(() => open.shift()?.text ?? "");
   }
 
@@ -333,6 +335,7 @@ class Run {
       return ["fault", "healed"].includes(event.kind) ? 0 : 2;
     }
     if (kind === "line") return HANDLED.test(row[2]) ? 1 : 0;
+    if (kind === "lost" && this.messages.get(row[2]).parts[0] === "closes") return 0; /* nobody misses it */
     return ["sent", "came", "lost", "late"].includes(kind) ? 1 : 0;
   }
 
@@ -375,9 +378,9 @@ class Run {
     return before.at + part * (steps[after].at - before.at);
   }
 
-  /** The client that has made this claim, by the 40 digits that name it. */
+  /** The client that has made this claim, by the 40 digits that name it, or by its session's name. */
   ownerName(text) {
-    return this.owners.get(text.slice(0, 16)) ?? null;
+    return this.owners.get(text.slice(0, 16)) ?? (this.lanes.has(text) ? text : null);
   }
 
   /** Messages that have not arrived yet. */

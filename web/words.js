@@ -50,8 +50,10 @@ function readable(run, text) {
   return text.replaceAll("\u001f", ":").replace(OWNER, (owner) => "‹" + (run.ownerName(owner) ?? owner.slice(0, 6)) + "›");
 }
 
-/** "claim.lua" of "redlock/claim.lua lock:x ..."; the command itself if it is no script. */
+/** "claim.lua" of "redlock/claim.lua lock:x ...", "nextval()" of "SELECT nextval('tokens')"; else the command itself. */
 function verb(text) {
+  const sql = /^SELECT (?:(\w+)\()?/.exec(text);
+  if (sql !== null) return sql[1] === undefined ? text : sql[1] + "()";
   const word = text.split(" ")[0];
   return word.includes("/") ? word.slice(word.indexOf("/") + 1) : word;
 }
@@ -67,8 +69,17 @@ const VOTES = {
   "redlock/confirm.lua": { 2: "a vote", 0: "refused", "-1": "another epoch" },
 };
 
+/* Answers of a server to SQL. */
+const SQL_ANSWERS = {
+  "pg_advisory_lock()": { "(1 row)": "the session has the lock" },
+  "pg_try_advisory_lock()": { t: "t, the session has the lock", f: "f, another session has the lock" },
+  "pg_advisory_unlock()": { t: "t, unlocked" },
+};
+
 /** What an answer means, where that is known. */
 function meaning(request, answer) {
+  const sql = SQL_ANSWERS[verb(request)]?.[answer];
+  if (sql !== undefined) return sql;
   const votes = VOTES[request.split(" ")[0]];
   const first = /^\[(-?\d+)/.exec(answer);
   return votes !== undefined && first !== null ? votes[first[1]] ?? null : null;
@@ -94,6 +105,7 @@ function what(message) {
   if (message.parts.length === 0) return message.to_server ? "a request" : "an answer";
   if (closes(message)) return "the end of the connection";
   if (message.published) return published(message.parts[0]);
+  if (message.fatal) return "the notice that the session has ended";
   const words = message.to_server ? message.parts.map(verb) : message.answers.map(verb);
   const kinds = [...new Set(words.filter((word) => word !== ""))];
   if (kinds.length === 0) return message.to_server ? "a request" : "an answer";
@@ -102,7 +114,7 @@ function what(message) {
 
 /** An answer in a few characters. */
 function brief(run, message) {
-  if (message.parts.length === 0 || message.published || closes(message)) return "";
+  if (message.parts.length === 0 || message.published || message.fatal || closes(message)) return "";
   const last = message.parts.length - 1;
   const said = meaning(message.answers[last] ?? "", message.parts[last]);
   if (said !== null) return said;
@@ -136,7 +148,8 @@ const TOLD = {
     const until = event.until === null ? "and waits as long as it takes"
       : event.until === undefined || event.until <= event.at ? "if it is free"
         : "and waits for up to " + span(event.until - event.at);
-    return `${event.client} asks for ${event.name}, ${event.mode}, with a lease of ${span(event.lease)}, ${until}.`;
+    const lease = event.lease === 0 ? "without a lease" : "with a lease of " + span(event.lease);
+    return `${event.client} asks for ${event.name}, ${event.mode}, ${lease}, ${until}.`;
   },
   queued: (event) => `${event.client} learns that it is in the queue of ${event.name}.`,
   granted: (event, at) => byHand(event)
@@ -174,9 +187,17 @@ function told(run, at, event) {
   return TOLD[event.kind]?.({ name: claim?.name, at, ...event }, at) ?? "";
 }
 
+function where(client, server) {
+  const names = [client, server].filter((one) => one !== null && one !== undefined);
+  return names.length > 0 ? ` (${names.join(", ")})` : "";
+}
+
 function fault(text, client, server) {
-  const where = [client, server].filter((one) => one !== null && one !== undefined);
-  return `Fault: ${text} (${where.join(", ")}).`;
+  return `Fault: ${text}${where(client, server)}.`;
+}
+
+function healed(text, client, server) {
+  return `This fault is over: ${text}${where(client, server)}.`;
 }
 
 /* ---- what messages do ---- */
@@ -210,11 +231,19 @@ function lostSentence(lost) {
 
 function sentSentence(sent) {
   const from = sent[0].from;
-  const mine = sent.filter((message) => message.from === from);
-  return `${from} sends ${what(mine[0])} to ${list([...new Set(mine.map((message) => message.to))])}.`;
+  const targets = new Map();
+  const mine = sent.filter((one) => one.from === from);
+  const more = mine.filter((one) => !closes(one)); /* an end follows what was said */
+  for (const message of more.length > 0 ? more : mine) {
+    if (!targets.has(what(message))) targets.set(what(message), new Set());
+    targets.get(what(message)).add(message.to);
+  }
+  return `${from} sends ${[...targets].map(([text, to]) => `${text} to ${list([...to])}`).join(", and ")}.`;
 }
 
 function cameSentence(run, message, sent) {
+  if (run.lanes.get(message.to).states.at(message.came) === "paused")
+    return `${capital(what(message))} from ${message.from} reaches ${message.to}, which is paused.`;
   const replies = sent.filter((other) => other.from === message.to);
   if (message.to_server) {
     const reply = replies.find((other) => other.to === message.from);
@@ -229,23 +258,34 @@ function cameSentence(run, message, sent) {
   return `${message.to} gets ${what(message)} from ${message.from}${answer ? ": " + answer : ""}.${then}`;
 }
 
-function verdictText(verdict) {
-  return verdict.holds
-    ? `Every rule holds: ${verdict.grants} grants, ${verdict.losses} losses in time, ${verdict.refused} late writes refused.`
-    : `Rule broken: ${verdict.rule}. ${verdict.sentence}`;
+function count(n, one, many = one + "s") {
+  return `${n} ${n === 1 ? one : many}`;
+}
+
+/** Some faults take exclusion back: then two clients may have held the lock together. */
+function verdictText({ verdict, promised }) {
+  if (!verdict.holds) return `Rule broken: ${verdict.rule}. ${verdict.sentence}`;
+  const exclusive = promised.has("overlap");
+  return (exclusive ? "Every rule holds: " : "Exclusion was not promised here; every other rule holds: ") +
+    `${count(verdict.grants, "grant")}, ${count(verdict.losses, "loss", "losses")} ${exclusive ? "in time" : "reported"}, ` +
+    `${count(verdict.refused, "late write")} refused.`;
+}
+
+function authorsWords(run, [, at, text]) {
+  return at > run.changed ? "Without your change: " + text : text;
 }
 
 /** The caption of a step: what matters most in it, in one or two sentences. */
 function caption(run, step) {
   const faults = step.rows.filter((row) => row[0] === "fault").map((row) => fault(...row.slice(2)));
-  const healed = step.rows.filter((row) => row[0] === "healed")
-    .map((row) => `This fault is over: ${row[2]}.`);
+  const over = step.rows.filter((row) => row[0] === "healed")
+    .map((row) => healed(...row.slice(2)));
   const events = step.rows
     .filter((row) => row[0] === "told" && !["fault", "healed", "excused"].includes(row[3].kind))
     .map((row) => told(run, row[1], row[3]));
-  const said = step.rows.filter((row) => row[0] === "say").map((row) => row[2]);
+  const said = step.rows.filter((row) => row[0] === "say").map((row) => authorsWords(run, row));
   if (said.length > 0) return said.join(" ");
-  const main = [...faults, ...events, ...healed].filter((text) => text !== "");
+  const main = [...faults, ...events, ...over].filter((text) => text !== "");
   return (main.length > 0 ? main : messageSentences(run, step)).slice(0, 3).join(" ");
 }
 
@@ -267,14 +307,15 @@ const DETAILS = {
   told: (run, [, at, , event]) => ({ text: told(run, at, event), strong: true }),
   line: (run, [, , text]) => ({ text: "", code: [readable(run, text)] }),
   fault: (run, [, , ...rest]) => ({ text: fault(...rest), strong: true }),
-  healed: (run, [, , text]) => ({ text: `This fault is over: ${text}.`, strong: true }),
-  say: (run, [, , text]) => ({ text, strong: true }),
+  healed: (run, [, , ...rest]) => ({ text: healed(...rest), strong: true }),
+  say: (run, row) => ({ text: authorsWords(run, row), strong: true }),
   client: (run, [, , name, state]) => ({ text: `${name} is ${state}` }),
   server: (run, [, , name, state, clock]) => ({
     text: `${name} is ${state}` + (clock !== 0 ? `, its clock ${clock > 0 ? "ahead" : "behind"} by ${span(Math.abs(clock) * 1e3)}` : ""),
   }),
   stored: (run, [, at, server, name, holder, until, fence]) => ({
-    text: holder === null ? `${server} has no key of ${name}`
+    text: run.engine === "sessions" ? `${server}: ${holder === null ? "no session has" : `the session of ${holder} has`} ${name}`
+      : holder === null ? `${server} has no key of ${name}`
       : `${server} has the key of ${name} for ${readable(run, holder)}` + (until === null ? "" : `, for ${span(until - at)}`),
     note: fence !== "0" ? `fence ${shortToken(fence)}` : null,
   }),
@@ -290,4 +331,4 @@ function details(run, step) {
   return step.rows.map((row) => DETAILS[row[0]](run, row)).filter((entry) => entry.text || entry.code);
 }
 
-export { RULES, seconds, span, list, shortToken, readable, verb, closes, what, brief, votes, byHand, caption, details, verdictText };
+export { RULES, seconds, span, list, shortToken, readable, verb, closes, what, brief, votes, byHand, count, caption, details, verdictText };

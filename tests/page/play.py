@@ -172,7 +172,7 @@ def the_guard_decides_whose_write_stays(browser):
     browser.run(GO, 7.0003)
     assert "has not seen the write of B: that update is lost" in browser.text("caption"), browser.text("caption")
     browser.run(TICK, "guard", True)
-    assert "1 late writes refused" in browser.text("verdict")
+    assert "1 late write refused" in browser.text("verdict")
 
 
 def redlock_can_be_broken(browser):
@@ -301,6 +301,101 @@ def the_four_failures_of_setnx(browser):
     assert "still waits" not in browser.text("verdict"), browser.text("verdict")
 
 
+def a_lock_of_a_session_is_told(browser):
+    """Who is killed gives way at once, who is paused does not; then an administrator ends its session."""
+    steps_through(browser, "PostgreSQL: a lock", [
+        "A is granted x with token 1, as long as its session lives", "B was granted x at once", "safe, and stuck",
+        "The administrator has ended the session of B", "C is granted x with token 3",
+        "refuses the write of B", "B learns that its session is over"])
+    assert browser.run(OUTCOMES) == [["the store takes every write", 3, 1, 0, 1],
+                                     ["the store checks tokens", 3, 1, 1, 0]]
+    assert browser.run("return document.getElementById('lease-label').hidden")
+    choose(browser, "PostgreSQL: a lock", 1.5009)
+    waits = browser.run("return window.stilePlay.player.run.waits.find((wait) => wait.claim.client === 'B').to")
+    assert 1.5e9 < waits < 1.502e9, waits
+    browser.run(GO, 5.2)
+    assert table_with(browser, "Session of")[0][:3] == ["db", "x", "B"], browser.run(NOW)
+    browser.run(TICK, "guard", False)
+    assert "Exclusion was not promised here, and 1 update is lost" in browser.text("verdict"), browser.text("verdict")
+
+
+def statements_of_a_session_are_shown(browser):
+    choose(browser, "PostgreSQL: a lock", 1.0)
+    browser.run(CHOOSE_OPTION, "grain", "all")
+    seen = []
+    for _ in range(60):
+        browser.press("right")
+        seen.append(browser.text("details") + browser.text("caption"))
+    for text in ("SELECT pg_advisory_lock(hashtextextended('x', 0))", "SELECT nextval('tokens')",
+                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'B'",
+                 "FATAL: terminating connection due to administrator command", "from db reaches B, which is paused"):
+        assert any(text in details for details in seen), (text, seen)
+
+
+def a_session_can_be_broken(browser):
+    """Without the administrator, C waits until the end; one that is ended while it waits gives up."""
+    choose(browser, "PostgreSQL: a lock", 5)
+    text = browser.run("return document.getElementById('text').value")
+    browser.run("document.getElementById('text').value = arguments[0]; document.getElementById('again').click();",
+                re.sub(r"at \S+ (dba ends B|B resumes)\n", "", text))
+    assert browser.text("error") == "" and browser.run(VERDICT)["grants"] == 2
+    assert browser.text("verdict").endswith("At the end, C still waits."), browser.text("verdict")
+    choose(browser, "PostgreSQL: a lock", 1.3)
+    browser.run(ACT, "dba", "ends B")
+    assert "B does not get x: UNREACHABLE" in browser.run("""
+        const run = window.stilePlay.player.run, step = run.steps.find((one) => one.rows.some((row) => row[3]?.kind === "answered"));
+        window.stilePlay.player.go(run.steps.indexOf(step));
+        return document.getElementById("caption").textContent;""")
+    assert browser.run("return window.stilePlay.player.run.holds.map((hold) => hold.client)") == ["A", "C"]
+    choose(browser, "PostgreSQL: a lock", 0.9)
+    browser.run(ACT, "db", "crashes")
+    assert browser.text("error") == "" and browser.run(VERDICT)["grants"] == 1
+
+
+def a_session_that_is_cut_is_told(browser):
+    steps_through(browser, "PostgreSQL: a connection", [
+        "nothing passes between them (A, db)", "Neither end is told", "B is granted x with token 2", "refuses the write of A",
+        "A is told that it has lost x", "A learns that its session is over"])
+    choose(browser, "PostgreSQL: a connection", 3)
+    browser.run(ACT, "A", "checks x") # held up by the cut
+    assert browser.run(VERDICT)["grants"] == 2
+    browser.click("undo")
+    browser.run(GO, 3)
+    browser.run(ACT, "A db", "open")
+    browser.run(ACT, "A", "checks x")
+    at = browser.run("return window.stilePlay.player.run.holds[1].at / 1e9")
+    assert 5.5 < at < 5.7, (at, "a statement has kept the session for four seconds more")
+
+
+def captions_of_what_was_changed_say_so(browser):
+    """A story's author did not know what the reader would do."""
+    choose(browser, "Fencing", 1.2)
+    browser.run(ACT, "A", "resumes")
+    for at, caption in (1.05, "A has just checked"), (3.8, "Without your change: The lease of A has ended."):
+        browser.run(GO, at)
+        assert browser.text("caption").startswith(caption), browser.text("caption")
+        assert caption in browser.text("details")
+    browser.click("undo")
+    browser.run(GO, 3.8)
+    assert browser.text("caption").startswith("The lease of A has ended."), browser.text("caption")
+
+
+def a_pooler_gives_one_lock_to_two(browser):
+    steps_through(browser, "PostgreSQL: behind", [
+        "A is granted x with token 1", "B is granted x with token 2", "B was lent the same session", "refuses the write of A",
+        "its lock stays", "x is still locked"])
+    choose(browser, "PostgreSQL: behind", 1.3)
+    assert sorted(row[1] for row in table_with(browser, "Holder")) == ["A", "B"]
+    browser.run(GO, 6.1)
+    assert table_with(browser, "Session of") == [["pool", "x", "the pooler", "", ""]], browser.run(NOW)
+    text = browser.run("return document.getElementById('text').value")
+    browser.run("document.getElementById('text').value = arguments[0]; document.getElementById('again').click();",
+                text.replace("option pooler=transaction\n", "").replace("at 1 B tries x", "at 1 B locks x"))
+    assert browser.text("error") == ""
+    holds = browser.run("return window.stilePlay.player.run.holds.map((hold) => [hold.client, hold.at / 1e9])")
+    assert [client for client, _ in holds] == ["A", "B"] and 3.5 < holds[1][1] < 3.6, holds
+
+
 def crowds_are_compared(browser):
     """How many requests reach the server while A holds the lock, and the most of them in 20 ms."""
     count = """
@@ -339,7 +434,13 @@ def a_wrong_line_is_named(browser):
                            ("engine mysql\n", "line 1: no engine mysql"),
                            ("clients A\nat 1 A pauses\n", "line 2: a story names its engine"),
                            ("engine redis\nclients A\nend 1e9\n", '"end" is at most 120'),
-                           ("engine redis\noption proxy=1\n", "line 2: the only option is fence=off"),
+                           ("engine redis\noption proxy=1\n", "line 2: no option proxy=1"),
+                           ("engine redis\noption pooler=transaction\nclients A\n", "this is an option of sessions"),
+                           ("engine sessions\noption fence=off\nclients A\n", "fence=off is an option of redlock"),
+                           ("engine sessions\noption idle_session_timeout=0\n", "idle_session_timeout is at most 120"),
+                           ("engine redis\nclients A\nat 1 A locks x\n", 'line 3: "locks" needs the engine sessions'),
+                           ("engine sessions\nclients A\nat 1 A asks x\n", 'line 3: "asks" needs the library'),
+                           ("engine sessions\nclients A\nat 1 A ends n1\n", 'line 3: "ends" is followed by a client'),
                            ("engine redis\nclients A\nend -1\n", "is at most 120"),
                            ("engine redis\nclients A\n" + "".join("at 1 A asks %c\n" % name for name in "abcde"),
                             "line 7: 4 names at most"),
@@ -427,6 +528,12 @@ CASES = [
     a_queue_of_zookeeper_is_told,
     a_lease_of_etcd_is_told,
     the_four_failures_of_setnx,
+    a_lock_of_a_session_is_told,
+    statements_of_a_session_are_shown,
+    a_session_can_be_broken,
+    a_session_that_is_cut_is_told,
+    a_pooler_gives_one_lock_to_two,
+    captions_of_what_was_changed_say_so,
     crowds_are_compared,
     fencing_can_be_broken,
     the_critique_of_redlock_can_be_replayed,
