@@ -5,11 +5,20 @@
 import { svg, line, box, label } from "./svg.js";
 import { span, seconds, shortToken, brief, byHand, closes, what } from "./words.js";
 
-const COLOURS = 7;
-const HEIGHTS = { client: 34, server: 34, store: 40 };
+const COLOURS = 8;
+const HEIGHTS = { client: 38, server: 34, store: 40 };
 const LEVEL = 17;
+const BAR_TOP = 15; /* above it is room for the name of a fault or state */
+const LETTER = 6.3; /* of a label, in pixels, about */
 const TOP = 26;
 const NOW_AT = 0.74; /* of the width */
+
+/* Faults that are shown as a state of their lane, by its name. */
+const SHOWN_AS_STATES = ["a client is paused", "a server is stopped", "a member is stopped"];
+
+function widthOf(text) {
+  return text.length * LETTER;
+}
 
 /** A lightning: fonts without the sign are common. */
 function bolt(x, y) {
@@ -57,7 +66,7 @@ class Diagram {
   middle(id) {
     const lane = this.run.lanes.get(id);
     const kind = this.run.tiers[lane.row];
-    return this.tops[lane.row] + (kind === "client" ? HEIGHTS.client : HEIGHTS[kind]) / 2 - (kind === "client" ? 0 : 0);
+    return this.tops[lane.row] + (kind === "client" ? BAR_TOP + 7 : HEIGHTS[kind] / 2);
   }
 
   colour(client) {
@@ -72,6 +81,7 @@ class Diagram {
     this.now = x;
     this.ns = ns;
     this.from = this.run.time(Math.max(0, this.left - 40));
+    this.taken = [];
     const inside = svg("g", { "clip-path": "url(#plot)" },
       ...this.lanes(), ...this.states(), ...this.stored(), ...this.waits(), ...this.holds(), ...this.messages(),
       ...this.writes(), ...this.marks());
@@ -80,7 +90,7 @@ class Diagram {
         svg("clipPath", { id: "plot" }, box("", this.gutter, 0, plot, this.height)),
         svg("pattern", { id: "stripes", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
           box("stripe", 0, 0, 2.5, 6))),
-      ...this.ruler(), inside, ...this.nowLine(), ...this.labels());
+      ...this.ruler(), ...this.nowLine(), inside, ...this.labels());
     this.root.setAttribute("aria-label", `Time ${seconds(ns)}. ${this.spoken()}`);
   }
 
@@ -97,6 +107,17 @@ class Diagram {
     const left = Math.max(this.gutter - 4, this.place(from));
     const right = Math.min(this.at(this.now), to === Infinity ? Infinity : this.place(to));
     return right > left ? { left, width: right - left } : null;
+  }
+
+  /** The first of these heights at which a label does not cover another one. Null: none. */
+  roomFor(text, x, ...heights) {
+    const width = widthOf(text);
+    for (const at of heights) {
+      if (this.taken.some((one) => Math.abs(one.y - at) < 11 && one.x < x + width && x < one.x + one.width)) continue;
+      this.taken.push({ x, y: at, width });
+      return at;
+    }
+    return null;
   }
 
   /* ---- parts ---- */
@@ -126,10 +147,10 @@ class Diagram {
         if (!["paused", "stopped", "down"].includes(name)) return;
         const piece = this.piece(from, to);
         if (piece === null) return;
-        const y = this.tops[lane.row] + 2, height = HEIGHTS[lane.kind] - 4;
+        const y = this.tops[lane.row] + 2, height = HEIGHTS[lane.kind] - 4, indent = piece.left > this.gutter ? 10 : 6;
         out.push(box("state " + name, piece.left, y, piece.width, height, { rx: 3 }),
           box("hatch", piece.left, y, piece.width, height, { rx: 3, fill: "url(#stripes)" }));
-        if (piece.width > 50) out.push(label("state-name", piece.left + 6, y + height - 5, name));
+        if (piece.width > 50) out.push(label("state-name", Math.max(piece.left, this.gutter) + indent, y + 9, name));
       });
     }
     return out;
@@ -161,7 +182,7 @@ class Diagram {
   }
 
   levelTop(claim) {
-    return this.tops[this.run.lanes.get(claim.client).row] + 10 + claim.level * LEVEL;
+    return this.tops[this.run.lanes.get(claim.client).row] + BAR_TOP + claim.level * LEVEL;
   }
 
   holds() {
@@ -173,11 +194,12 @@ class Diagram {
       const past = valid < end ? this.piece(valid, end) : null;
       if (past !== null) out.push(box(`past ${tone}`, past.left, y, past.width, 14, { rx: 3 }));
       const piece = this.piece(hold.at, valid === this.ns ? Infinity : valid);
-      if (piece === null) continue;
       if (hold.to > this.ns) out.push(...this.promise(hold, y, tone));
+      if (piece === null) continue;
       out.push(box(`hold ${tone} ${hold.end === "lost" && hold.to <= this.ns ? "lost" : ""}`, piece.left, y, piece.width, 14, { rx: 3 }));
-      if (piece.width > 44)
-        out.push(label("hold-name", piece.left + 5, y + 11, byHand(hold) ? hold.claim.name : `${hold.claim.name} · ${shortToken(hold.token)}`));
+      const name = byHand(hold) ? hold.claim.name : `${hold.claim.name} · ${shortToken(hold.token)}`;
+      const left = Math.max(piece.left, this.gutter) + 5;
+      if (left + widthOf(name) * 1.1 < piece.left + piece.width) out.push(label("hold-name", left, y + 11, name));
     }
     return out;
   }
@@ -188,12 +210,11 @@ class Diagram {
     const width = deadline === Infinity ? this.right - this.now
       : Math.max(0, (this.right - this.now - 6) * hold.left(this.ns));
     const x = this.at(this.now);
-    const over = deadline < this.ns;
-    return [
-      box(`promise ${tone}`, x, y, width, 14, { rx: 3 }),
-      label(over ? "left over" : "left", x + 5, y + 11,
-        deadline === Infinity ? "no deadline" : over ? "past its deadline" : span(deadline - this.ns) + " left"),
-    ];
+    const over = deadline < this.ns, short = this.gutter < 100;
+    const text = deadline === Infinity ? (short ? "no end" : "no deadline")
+      : over ? (short ? "too late" : "past its deadline") : span(deadline - this.ns) + " left";
+    this.roomFor(text, x + 5, y + 11);
+    return [box(`promise ${tone}`, x, y, width, 14, { rx: 3 }), label(over ? "left over" : "left", x + 5, y + 11, text)];
   }
 
   messages() {
@@ -213,21 +234,28 @@ class Diagram {
     const x1 = this.place(message.at);
     const under = end > this.ns;
     const late = message.late <= this.ns;
-    const x2 = end === Infinity ? Math.max(x1 + 30, this.at(this.now)) : this.place(end);
-    const part = under ? this.part(message, end) : 1;
-    const x = x1 + (x2 - x1) * part, y = y1 + (y2 - y1) * part;
+    const x = under ? Math.max(x1, this.at(this.now)) : this.place(end);
+    const y = y1 + (y2 - y1) * (under ? this.part(message, end) : 1);
     const kind = [message.to_server ? "request" : "answer", this.colour(message.to_server ? message.from : message.to),
       late ? "late" : "", message.lost <= this.ns ? "gone" : "", under ? "under-way" : ""].join(" ");
     const out = [line("message " + kind, x1, y1, x, y)];
     if (under) {
       out.push(svg("circle", { class: "dot " + kind, cx: x, cy: y, r: 4.5 }));
-      names.push(label("flight", x + 8, y + 4, message.to_server ? what(message) : brief(this.run, message)));
+      names.push(...this.flight(message, x, y));
     } else if (message.lost <= this.ns) {
       out.push(label("cross", x - 5, y + (y1 < y2 ? -6 : 14), "✕"));
     } else {
       out.push(svg("circle", { class: "tip " + kind, cx: x, cy: y, r: 2.2 }));
     }
     return out;
+  }
+
+  /** The name of a message under way, on the side where it fits. */
+  flight(message, x, y) {
+    const text = closes(message) ? "closes" : message.fatal ? "FATAL" : message.to_server ? what(message) : brief(this.run, message);
+    const left = x + 8 + widthOf(text) > this.width ? Math.max(this.gutter, x - 8 - widthOf(text)) : x + 8;
+    const at = this.roomFor(text, left, y + 4, y + 17, y + 30);
+    return at === null ? [] : [label("flight", left, at, text)];
   }
 
   /** How far a message has come; one that is held up waits half way. */
@@ -251,12 +279,19 @@ class Diagram {
       const refused = came && write.outcome === "refused";
       out.push(line(`write ${this.colour(write.client)} ${refused ? "refused" : ""}`, x1, y1, x, y));
       if (!came) out.push(svg("circle", { class: "dot write " + this.colour(write.client), cx: x, cy: y, r: 4.5 }));
-      else if (refused) out.push(label("cross", x - 5, y + 4, "✕"), label("verdict-word refused", x + 8, y + 14, `${shortToken(write.token)} refused`));
-      else out.push(svg("circle", { class: "landed " + this.colour(write.client), cx: x, cy: y, r: 5 }),
-        label(`verdict-word ${write.overwrites && write.outcome === "accepted" ? "refused" : ""}`, x + 8, y + 14,
-          shortToken(write.token) + (write.overwrites && write.outcome === "accepted" ? ` overwrites ${write.overwrites}` : "")));
+      else out.push(refused ? label("cross", x - 5, y + 4, "✕") : svg("circle", { class: "landed " + this.colour(write.client), cx: x, cy: y, r: 5 }),
+        ...this.outcome(write, x + 8, y + 14));
     }
     return out;
+  }
+
+  /** What became of a write that has come. */
+  outcome(write, x, y) {
+    const overwrites = write.overwrites && write.outcome === "accepted";
+    const text = [byHand(write) ? "" : shortToken(write.token), write.outcome === "refused" ? "refused" : "",
+      overwrites ? `overwrites ${write.overwrites}` : ""].filter((word) => word !== "").join(" ");
+    const at = this.roomFor(text + "   ", x, y, y - 22) ?? y; /* bold letters are wider */
+    return [label("verdict-word" + (overwrites || write.outcome === "refused" ? " refused" : ""), x, at, text)];
   }
 
   marks() {
@@ -264,7 +299,11 @@ class Diagram {
     for (const mark of this.run.marks) {
       if (mark.at > this.ns || mark.at < this.from || !this.run.lanes.has(mark.lane)) continue;
       const x = this.place(mark.at), y = this.middle(mark.lane);
-      if (mark.kind === "fault") out.push(bolt(x, y - 12), label("fault-name", x + 8, y - 9, mark.text));
+      const lane = this.run.lanes.get(mark.lane), top = this.tops[lane.row] + (lane.kind === "client" ? 11 : 6);
+      if (mark.kind === "fault") out.push(bolt(x, top - 3));
+      const left = Math.max(x + 8, this.gutter + 2); /* it stays readable while it leaves the picture */
+      if (mark.kind === "fault" && !SHOWN_AS_STATES.includes(mark.text) && x + 8 + widthOf(mark.text) > this.gutter)
+        out.push(label("fault-name", left, top, mark.text));
       if (mark.kind === "lost") out.push(label("loss", x - 6, y + 5, "✕"));
       if (mark.kind === "dead") out.push(label("dead", x - 6, y + 6, "†"));
     }
@@ -318,11 +357,11 @@ class Diagram {
     if (lane.kind === "client") return lane.from > this.ns ? "" : this.clientState(lane);
     if (lane.kind === "store") {
       const writes = this.run.writes.filter((write) => write.name === lane.id && write.at <= this.ns && write.outcome === "accepted");
-      return writes.length === 0 ? "" : `${short ? "" : "highest "}token ${shortToken(writes[writes.length - 1].token)}`;
+      return writes.length === 0 || byHand(writes[writes.length - 1]) ? "" : `${short ? "" : "highest "}token ${shortToken(writes[writes.length - 1].token)}`;
     }
     const state = lane.states.at(this.ns);
     if (state === null || state.state === "running")
-      return state !== null && state.clock !== 0 ? `clock ${state.clock > 0 ? "+" : "−"}${(Math.abs(state.clock) / 1e6).toFixed(1)} s` : this.fence(lane);
+      return state !== null && state.clock !== 0 ? `${this.gutter < 100 ? "" : "clock "}${state.clock > 0 ? "+" : "−"}${(Math.abs(state.clock) / 1e6).toFixed(1)} s` : this.fence(lane);
     return state.state;
   }
 
@@ -340,7 +379,7 @@ class Diagram {
     const held = this.run.holdsAt(this.ns).filter((hold) => hold.client === lane.id);
     const good = held.filter((hold) => hold.deadline(this.ns) >= this.ns);
     if (good.length > 0) return "holds " + good.map((hold) => hold.claim.name).join(", ");
-    if (held.length > 0) return "past its deadline";
+    if (held.length > 0) return this.gutter < 100 ? "too late" : "past its deadline";
     const waits = this.run.waits.some((wait) => wait.claim.client === lane.id && wait.at <= this.ns && wait.to > this.ns);
     return waits ? "waits" : "idle";
   }

@@ -58,7 +58,7 @@ function validityTable(run, ns) {
       return row(hold.claim.name, hold.client, span(lease), "− " + span(elapsed), "− " + span(drift), "− " + span(margin), "= " + span(valid));
     });
   return rows.length === 0 ? null
-    : table(["Lock", "Holder", "Lease", "Elapsed", "Drift", "Margin", "Valid from the grant"], rows, "");
+    : table(["Lock", "Holder", "Lease", "Elapsed", "Drift", "Margin", "Valid"], rows, "");
 }
 
 /** Redlock: how many nodes have voted for each claim. */
@@ -102,13 +102,14 @@ function showNow(element, run, ns) {
 }
 
 function showRules(element, run, jump) {
-  const items = Object.entries(RULES).filter(([name]) => name !== "server").map(([name, text]) => {
-    const broken = run.verdict.rule === name;
-    const state = broken ? "broken" : run.promised.has(name) ? "holds" : "open";
-    const mark = { broken: "✕ broken", holds: "✓", open: "– not promised here:" }[state];
-    return html("li", { class: state }, html("span", { class: "mark" }, mark), " " + text);
-  });
-  element.replaceChildren(html("ul", { class: "rules" }, ...items));
+  const rules = Object.entries(RULES).filter(([name]) => name !== "server");
+  const state = (name) => run.verdict.rule === name ? "broken" : run.promised.has(name) ? "holds" : "open";
+  const marks = { broken: "✕ broken", holds: "✓", open: "–" };
+  const items = (wanted) => rules.filter(([name]) => state(name) === wanted)
+    .map(([, text]) => html("li", { class: wanted }, html("span", { class: "mark" }, marks[wanted]), " " + text));
+  const open = items("open");
+  if (open.length > 0) open.unshift(html("li", { class: "head" }, "Not promised in this run, or not checked:"));
+  element.replaceChildren(html("ul", { class: "rules" }, ...items("broken"), ...items("holds"), ...open));
   if (run.verdict.events !== undefined) element.prepend(witnesses(run, jump));
 }
 
@@ -143,9 +144,10 @@ function showLegend(element) {
 /** The whole run in a strip: what was held, faults, and what was broken. */
 function showOverview(element, run, colour) {
   const place = (ns) => (run.x(ns) / run.x(run.end)) * 1000;
+  const height = (hold) => run.names.length > 1 ? run.names.indexOf(hold.claim.name) : run.lanes.get(hold.client).row;
   const holds = run.holds.map((hold) => {
     const from = place(hold.at), to = place(Math.min(hold.to, run.end));
-    return box("hold " + colour(hold.client), from, 4 + 5 * (run.names.indexOf(hold.claim.name) % 3), Math.max(0.8, to - from), 4);
+    return box("hold " + colour(hold.client), from, 4 + 5 * (height(hold) % 3), Math.max(0.8, to - from), 4);
   });
   const marks = run.marks.filter((mark) => mark.kind !== "dead")
     .map((mark) => box("mark " + mark.kind, place(mark.at) - 1, mark.kind === "fault" ? 19 : 0, 2, mark.kind === "fault" ? 7 : 19));

@@ -187,7 +187,7 @@ class Play {
   showVerdict(run) {
     const { verdict } = run;
     const lost = verdict.updates_lost;
-    find("verdict").className = "verdict " + (verdict.holds && lost === 0 ? "holds" : "broken");
+    find("verdict").className = "verdict " + (!verdict.holds || lost > 0 ? "broken" : run.promised.has("overlap") ? "holds" : "");
     find("verdict").textContent = (verdict.holds && lost > 0
       ? `${run.promised.has("overlap") ? "The lock has kept its promises, and yet" : "Exclusion was not promised here, and"} ` +
         `${count(lost, "update is", "updates are")} lost: ` +

@@ -30,7 +30,7 @@ function seconds(ns, digits = 3) {
 
 function span(ns) {
   if (ns === Infinity) return "no time limit";
-  if (ns >= 1e9) return (ns / 1e9).toFixed(2) + " s";
+  if (ns >= 9.995e8) return (ns / 1e9).toFixed(2) + " s";
   if (ns >= 1e6) return Math.round(ns / 1e6) + " ms";
   return (ns / 1e6).toFixed(2) + " ms";
 }
