@@ -190,13 +190,14 @@ static struct session *session_new(const char *name, struct connection *connecti
     return session;
 }
 
-/* Answers before it does so: the caller may be one of them. */
+/* One that is among them gets no answer. */
 static void terminate(struct connection *connection, const char *name)
 {
     bool found = false;
     for (struct session *each = db.sessions; each != NULL; each = each->next)
         found |= each->connection != NULL && strcmp(each->name, name) == 0;
-    reply(connection, found ? "t" : "(0 rows)");
+    if (strcmp(connection->process->name, name) != 0 || db.shared != NULL)
+        reply(connection, found ? "t" : "(0 rows)");
     for (struct session *each = db.sessions; each != NULL; each = each->next) {
         if (strcmp(each->name, name) == 0)
             end_session(each, "FATAL: terminating connection due to administrator command");

@@ -9,7 +9,7 @@ const COLOURS = 8;
 const HEIGHTS = { client: 38, server: 34, store: 40 };
 const LEVEL = 17;
 const BAR_TOP = 15; /* above it is room for the name of a fault or state */
-const LETTER = 6.3; /* of a label, in pixels, about */
+const LETTER = 7; /* of a label, in pixels, about */
 const TOP = 26;
 const NOW_AT = 0.74; /* of the width */
 
@@ -82,9 +82,10 @@ class Diagram {
     this.ns = ns;
     this.from = this.run.time(Math.max(0, this.left - 40));
     this.taken = [];
+    const faults = this.faultNames(); /* first, so that other labels make room for them */
     const inside = svg("g", { "clip-path": "url(#plot)" },
       ...this.lanes(), ...this.states(), ...this.stored(), ...this.waits(), ...this.holds(), ...this.messages(),
-      ...this.writes(), ...this.marks());
+      ...this.writes(), ...this.marks(), ...faults);
     this.root.replaceChildren(
       svg("defs", {},
         svg("clipPath", { id: "plot" }, box("", this.gutter, 0, plot, this.height)),
@@ -150,7 +151,8 @@ class Diagram {
         const y = this.tops[lane.row] + 2, height = HEIGHTS[lane.kind] - 4, indent = piece.left > this.gutter ? 10 : 6;
         out.push(box("state " + name, piece.left, y, piece.width, height, { rx: 3 }),
           box("hatch", piece.left, y, piece.width, height, { rx: 3, fill: "url(#stripes)" }));
-        if (piece.width > 50) out.push(label("state-name", Math.max(piece.left, this.gutter) + indent, y + 9, name));
+        const left = Math.max(piece.left, this.gutter) + indent;
+        if (piece.width > 50 && this.roomFor(name, left, y + 9) !== null) out.push(label("state-name", left, y + 9, name));
       });
     }
     return out;
@@ -199,7 +201,8 @@ class Diagram {
       out.push(box(`hold ${tone} ${hold.end === "lost" && hold.to <= this.ns ? "lost" : ""}`, piece.left, y, piece.width, 14, { rx: 3 }));
       const name = byHand(hold) ? hold.claim.name : `${hold.claim.name} · ${shortToken(hold.token)}`;
       const left = Math.max(piece.left, this.gutter) + 5;
-      if (left + widthOf(name) * 1.1 < piece.left + piece.width) out.push(label("hold-name", left, y + 11, name));
+      if (left + widthOf(name) < piece.left + piece.width && this.roomFor(name, left, y + 11) !== null)
+        out.push(label("hold-name", left, y + 11, name));
     }
     return out;
   }
@@ -290,7 +293,7 @@ class Diagram {
     const overwrites = write.overwrites && write.outcome === "accepted";
     const text = [byHand(write) ? "" : shortToken(write.token), write.outcome === "refused" ? "refused" : "",
       overwrites ? `overwrites ${write.overwrites}` : ""].filter((word) => word !== "").join(" ");
-    const at = this.roomFor(text + "   ", x, y, y - 22) ?? y; /* bold letters are wider */
+    const at = this.roomFor(text, x, y, y - 22) ?? y;
     return [label("verdict-word" + (overwrites || write.outcome === "refused" ? " refused" : ""), x, at, text)];
   }
 
@@ -299,11 +302,7 @@ class Diagram {
     for (const mark of this.run.marks) {
       if (mark.at > this.ns || mark.at < this.from || !this.run.lanes.has(mark.lane)) continue;
       const x = this.place(mark.at), y = this.middle(mark.lane);
-      const lane = this.run.lanes.get(mark.lane), top = this.tops[lane.row] + (lane.kind === "client" ? 11 : 6);
-      if (mark.kind === "fault") out.push(bolt(x, top - 3));
-      const left = Math.max(x + 8, this.gutter + 2); /* it stays readable while it leaves the picture */
-      if (mark.kind === "fault" && !SHOWN_AS_STATES.includes(mark.text) && x + 8 + widthOf(mark.text) > this.gutter)
-        out.push(label("fault-name", left, top, mark.text));
+      if (mark.kind === "fault") out.push(bolt(x, this.faultTop(mark) - 3));
       if (mark.kind === "lost") out.push(label("loss", x - 6, y + 5, "✕"));
       if (mark.kind === "dead") out.push(label("dead", x - 6, y + 6, "†"));
     }
@@ -313,6 +312,22 @@ class Diagram {
       const lane = event.client ?? event.name;
       if (this.run.lanes.has(lane))
         out.push(svg("circle", { class: "witness", cx: this.place(at), cy: this.middle(lane), r: 13 }));
+    }
+    return out;
+  }
+
+  faultTop(mark) {
+    const lane = this.run.lanes.get(mark.lane);
+    return this.tops[lane.row] + (lane.kind === "client" ? 11 : 6);
+  }
+
+  faultNames() {
+    const out = [];
+    for (const { kind, at, lane, text } of this.run.marks) {
+      if (kind !== "fault" || at > this.ns || at < this.from || !this.run.lanes.has(lane) || SHOWN_AS_STATES.includes(text)) continue;
+      const x = this.place(at) + 8, left = Math.max(x, this.gutter + 2); /* it stays readable while it leaves the picture */
+      const y = this.faultTop({ lane });
+      if (x + widthOf(text) > this.gutter && this.roomFor(text, left, y) !== null) out.push(label("fault-name", left, y, text));
     }
     return out;
   }
@@ -357,7 +372,7 @@ class Diagram {
     if (lane.kind === "client") return lane.from > this.ns ? "" : this.clientState(lane);
     if (lane.kind === "store") {
       const writes = this.run.writes.filter((write) => write.name === lane.id && write.at <= this.ns && write.outcome === "accepted");
-      return writes.length === 0 || byHand(writes[writes.length - 1]) ? "" : `${short ? "" : "highest "}token ${shortToken(writes[writes.length - 1].token)}`;
+      return writes.length === 0 || byHand(writes[writes.length - 1]) ? "" : `${short ? "" : "highest token "}${shortToken(writes[writes.length - 1].token)}`;
     }
     const state = lane.states.at(this.ns);
     if (state === null || state.state === "running")

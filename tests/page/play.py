@@ -64,6 +64,24 @@ UNDER_WAY = """
 return [...document.querySelectorAll("#subject optgroup[label='Messages under way'] option")]
   .map((option) => [option.value, option.textContent]);
 """
+# Pairs of labels in the picture of which one covers the other, and by how much the page is too wide.
+COVERED = """
+const player = window.stilePlay.player, wide = document.documentElement.clientWidth, found = new Set();
+for (const i of player.run.steps.keys()) {
+  player.go(i);
+  const left = document.querySelector("#diagram svg").getBoundingClientRect().left + player.diagram.gutter;
+  const labels = [...document.querySelectorAll("#diagram text")].filter((one) => one.textContent.length > 1).map((one) => {
+    const place = one.getBoundingClientRect();
+    return { one, top: place.top, bottom: place.bottom, right: place.right,
+             left: one.closest("[clip-path]") ? Math.max(left, place.left) : place.left };
+  });
+  labels.forEach((a, n) => labels.slice(n + 1).forEach((b) => {
+    if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 3 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 5)
+      found.add(`${a.one.textContent} / ${b.one.textContent} in step ${i}`);
+  }));
+}
+return [[...found], document.documentElement.scrollWidth - wide];
+"""
 NOW = """
 return [...document.querySelectorAll("#now table")].map((table) =>
   [...table.rows].map((row) => [...row.cells].map((cell) => cell.textContent.trim())));
@@ -490,6 +508,17 @@ def the_command_serves_the_page(_):
         server.stdout.close()
 
 
+def labels_are_readable(browser):
+    """At each step, on a screen and on a phone: no label covers another one."""
+    for width in 1280, 360:
+        browser.resize(width, 780)
+        for title in "Fencing: the holder", "Redlock: a node", "SETNX, 3", "PostgreSQL: a lock", "PostgreSQL: a conn":
+            choose(browser, title)
+            covered, too_wide = browser.run(COVERED)
+            assert not covered and too_wide <= 0, (width, title, covered, too_wide)
+    browser.resize(1280, 900)
+
+
 def it_fits_a_phone(browser):
     choose(browser, "Redlock: a majority", 1.1)
     browser.resize(360, 780)
@@ -540,6 +569,7 @@ CASES = [
     a_wrong_line_is_named,
     the_command_writes_the_page,
     the_command_serves_the_page,
+    labels_are_readable,
     it_fits_a_phone,
     pictures_for_the_readme,
 ]
