@@ -320,7 +320,7 @@ def the_four_failures_of_setnx(browser):
 
 
 def a_lock_of_a_session_is_told(browser):
-    """Who is killed gives way at once, who is paused does not; then an administrator ends its session."""
+    """A killed holder gives way at once, a paused one does not, until an administrator ends its session."""
     steps_through(browser, "PostgreSQL: a lock", [
         "A is granted x with token 1, as long as its session lives", "B was granted x at once", "safe, and stuck",
         "The administrator has ended the session of B", "C is granted x with token 3",
