@@ -21,7 +21,7 @@ struct request {
 struct plain {
     struct process *process;
     const struct server *server;
-    const char *name, *owner; /* the key, and what SET stores there */
+    const char *name, *key, *owner; /* of the lock; what SET stores at the key */
     void (*granted)(void *data);
     void *data;
     struct stream *stream;
@@ -164,9 +164,9 @@ static void put_request(struct buffer *out, const struct plain *plain,
                         const struct request *request)
 {
     const char *ttl = world_print("%" PRIu64, request->ttl_ns / MS);
-    const char *const set[] = {"SET", plain->name, plain->owner, "NX", "PX", ttl};
-    const char *const expire[] = {"PEXPIRE", plain->name, ttl};
-    const char *const delete[] = {"DEL", plain->name};
+    const char *const set[] = {"SET", plain->key, plain->owner, "NX", "PX", ttl};
+    const char *const expire[] = {"PEXPIRE", plain->key, ttl};
+    const char *const delete[] = {"DEL", plain->key};
     if (request->command == SET)
         put_words(out, set, request->ttl_ns > 0 ? 6 : 4);
     else if (request->command == EXPIRE)
@@ -210,6 +210,7 @@ struct plain *plain_new(struct process *process, const struct server *server, co
     *plain = (struct plain){.process = process,
                             .server = server,
                             .name = name,
+                            .key = world_print("lock:%s", name),
                             .granted = granted,
                             .data = data,
                             .random = random_stream(world_seed(), 900 + process->number)};

@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A lock by hand: SET NX, PEXPIRE and DEL on one Redis server, as programs without a library do it.
+ * The key is that of the library, so the two exclude each other.
  *
  * It has a connection of its own, renews nothing, and deletes the key without checking whose it is.
  * What it does and learns is added to the history of the run; its grants have the token 0.

@@ -271,9 +271,10 @@ static void ask(struct user *user, const struct action *action)
     world_trace("%s asks for %s", user->client->name, name);
 }
 
+/* A holder whose deadline has passed is told of its loss, in its next turn. */
 static void release(struct user *user)
 {
-    if (!user->holds)
+    if (!user->holds || !stile_lock_held(user->lock))
         return;
     user->holds = false;
     tell(user, EVENT_RELEASED);
@@ -350,6 +351,8 @@ static void write_arrives(void *data)
     if (write->token > store->highest)
         store->highest = write->token;
     store->value = store->last_value = value;
+    if (write->user->client->process->number == write->process)
+        write->user->seen = value; /* it knows what it has written */
 }
 
 static void send_write(struct user *user)

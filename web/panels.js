@@ -146,7 +146,7 @@ function showOverview(element, run, colour) {
   const place = (ns) => (run.x(ns) / run.x(run.end)) * 1000;
   const height = (hold) => run.names.length > 1 ? run.names.indexOf(hold.claim.name) : run.lanes.get(hold.client).row;
   const holds = run.holds.map((hold) => {
-    const from = place(hold.at), to = place(Math.min(hold.to, run.end));
+    const from = place(hold.at), to = place(Math.min(hold.to, hold.deadline(hold.to), run.end));
     return box("hold " + colour(hold.client), from, 4 + 5 * (height(hold) % 3), Math.max(0.8, to - from), 4);
   });
   const marks = run.marks.filter((mark) => mark.kind !== "dead")

@@ -20,7 +20,7 @@ const SQL_ACTIONS = [
   ["locks x", "runs pg_advisory_lock()"], ["tries x", "runs pg_try_advisory_lock()"], ["unlocks x", "runs pg_advisory_unlock()"],
   ["checks x", "uses its connection (SELECT 1)"], ["writes x", "writes to the store"],
 ];
-const BY_HAND_ACTIONS = [["sets x ttl 3", "tries SET x NX PX 3000"], ["deletes x", "tries DEL x"]];
+const BY_HAND_ACTIONS = [["sets x ttl 3", "tries SET lock:x NX PX 3000"], ["deletes x", "tries DEL lock:x"]];
 const SERVER_ACTIONS = [
   ["stops", "stops answering"], ["continues", "answers again"], ["crashes", "crashes, and keeps its data"],
   ["forgets", "crashes, and loses its data"], ["restarts", "starts again"], ["flushes", "is emptied (FLUSHALL)"],

@@ -144,7 +144,7 @@ class Player {
     const at = event.target.tagName;
     if (this.run === null || (at === "INPUT" && event.target.type !== "range")) return;
     if (event.altKey || event.ctrlKey || event.metaKey || at === "SELECT" || at === "TEXTAREA" || keys[event.key] === undefined) return;
-    if (at === "BUTTON" && event.key === " ") return;
+    if (["BUTTON", "SUMMARY"].includes(at) && event.key === " ") return;
     event.preventDefault();
     keys[event.key]();
   }

@@ -64,6 +64,27 @@ UNDER_WAY = """
 return [...document.querySelectorAll("#subject optgroup[label='Messages under way'] option")]
   .map((option) => [option.value, option.textContent]);
 """
+# Each act that is offered at a time, on each subject, as a line more: those that break a rule.
+TRY_ALL = """
+const play = window.stilePlay, at = arguments[0], broken = [];
+play.player.go(play.player.run.stepAt(at * 1e9));
+for (const subject of [...document.querySelectorAll("#subject option")].map((option) => option.value)) {
+  document.getElementById("subject").value = subject;
+  play.offerActions();
+  for (const action of [...document.querySelectorAll("#action option")].map((option) => option.value)) {
+    const { verdict } = play.machine.story(`${play.story.text.trimEnd()}\\nat ${at} ${subject} ${action}\\n`);
+    if (!verdict.holds) broken.push(`${subject} ${action}: ${verdict.rule}`);
+  }
+}
+return broken;
+"""
+CAPTIONS = """
+const player = window.stilePlay.player;
+return player.run.steps.map((_, i) => {
+  player.go(i);
+  return document.getElementById("caption").textContent;
+});
+"""
 # Pairs of labels in the picture of which one covers the other, and by how much the page is too wide.
 COVERED = """
 const player = window.stilePlay.player, wide = document.documentElement.clientWidth, found = new Set();
@@ -444,6 +465,44 @@ def the_critique_of_redlock_can_be_replayed(browser):
     assert "Rule broken: overlap. B was granted x" in browser.text("verdict"), browser.text("verdict")
 
 
+def every_step_of_every_story_has_a_caption(browser):
+    for path in stories():
+        choose(browser, title_of(path))
+        for text in browser.run(CAPTIONS):
+            assert re.fullmatch(r"\S.*[.?…]", text), (path, text)
+            assert not re.search(r"undefined|null|NaN|Infinity|[0-9a-f]{40}|\bc\d\b", text), (path, text)
+
+
+def what_is_offered_can_be_done(browser):
+    """Whatever a reader does, the page accepts it, and accuses no client of the library wrongly."""
+    for title in "Redlock: a majority", "Fencing: the holder", "Redis: the holder dies", "etcd", "PostgreSQL: a lock", \
+                 "PostgreSQL: a connection", "PostgreSQL: behind":
+        choose(browser, title)
+        for at in 1.3, 3.1:
+            broken = browser.run(TRY_ALL, at)
+            assert not broken, (title, at, broken)
+
+
+def locks_by_hand_and_of_the_library_exclude_each_other(browser):
+    choose(browser, "SETNX, 1", 3)
+    browser.run(ACT, "B", "asks x ttl 3")
+    assert browser.run(VERDICT)["grants"] == 1 and browser.run(VERDICT)["holds"]
+    assert table_with(browser, "Key of")[0][:3] == ["n1", "x", "A"], browser.run(NOW)
+
+
+def the_space_bar_opens_the_text(browser):
+    choose(browser, "Fencing", 1)
+    browser.run("document.querySelector('summary').focus()")
+    browser.press("space")
+    assert browser.run("return document.querySelector('details').open") and browser.text("play") == "Play"
+    browser.press("space")
+    assert not browser.run("return document.querySelector('details').open")
+    browser.run("document.activeElement.blur()")
+    browser.press("space")
+    assert browser.text("play") == "Stop"
+    browser.press("space")
+
+
 def a_wrong_line_is_named(browser):
     choose(browser, "Fencing")
     before = browser.run(SUM)
@@ -566,6 +625,10 @@ CASES = [
     crowds_are_compared,
     fencing_can_be_broken,
     the_critique_of_redlock_can_be_replayed,
+    every_step_of_every_story_has_a_caption,
+    what_is_offered_can_be_done,
+    locks_by_hand_and_of_the_library_exclude_each_other,
+    the_space_bar_opens_the_text,
     a_wrong_line_is_named,
     the_command_writes_the_page,
     the_command_serves_the_page,
