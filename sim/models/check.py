@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: the stile authors
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the models of fenced Redlock, and of the tokens of PostgreSQL, with spin: the protocol as it is must have no
-error in any state within the bounds, and each broken variant must have one. The bounds begin with the model's name,
-unless it is fenced_redlock.
+"""Checks the models of fenced Redlock, and of the tokens of PostgreSQL and MySQL, with spin: the protocol as it is
+must have no error in any state within the bounds, and each broken variant must have one. The bounds begin with the
+model's name, unless it is fenced_redlock.
 
     check.py          all of them, as TAP; with STILE_SOAK set also those with wider bounds
     check.py --list   their names and bounds
@@ -30,6 +30,8 @@ GROWS = LEASES + "NO_QUEUES NEW=5 "
 SHRINKS = LEASES + "NO_QUEUES OLD=5 NEW=3 RENEWS=1 "
 RESIZE = "redlock_resize OPERATORS=2 "
 EPOCHS = "token_epochs ENDS=1 CLEARED=0 "
+MYSQL = "mysql_epochs "
+SWITCHES = MYSQL + "DUMPS=0 "
 
 RIGHT = {
     "three_clients_and_a_store": "KEYS CLIENTS=3 ROUNDS=1 STORE",
@@ -49,6 +51,9 @@ RIGHT = {
     "two_operators_resize_beside_an_adoption": "redlock_resize OPERATORS=3 GRANTS=2",
     "tokens_after_an_end_of_any_kind": "token_epochs ENDS=1",
     "tokens_of_one_server_without_the_clock": "token_epochs NAMES=2 ONE_SERVER NO_CLOCK CLEARED=0",
+    "mysql_tokens_after_an_event": SWITCHES + "EVENTS=1",
+    "mysql_tokens_after_switches_and_dumps": MYSQL + "ROUNDS=1 SIZE=6",
+    "mysql_tokens_with_a_row_that_outlives_a_restart": SWITCHES + "EVENTS=1 SIZE=6 LIFE_LOGGED",
 }
 SOAK = {
     "keys_and_two_clients_twice_each": "KEYS CLIENTS=2 ROUNDS=2",
@@ -58,6 +63,8 @@ SOAK = {
     "queues_when_the_group_grows": LEASES + "NEW=4 RENEWS=1",
     "tokens_of_three_epochs": "token_epochs",
     "tokens_of_three_clients": "token_epochs CLIENTS=3 ROUNDS=1",
+    "mysql_tokens_after_two_events": SWITCHES,
+    "mysql_tokens_of_small_epochs_after_dumps": MYSQL + "ROUNDS=1",
     "two_operators_resize_five_nodes": "redlock_resize NODES=5 OPERATORS=2 ADOPTERS=0 GRANTS=2",
 }
 BROKEN = {
@@ -86,6 +93,16 @@ BROKEN = {
     "the_epoch_is_in_the_row": "token_epochs ENDS=1 EPOCH_IN_ROW",
     "a_row_is_remembered_beyond_its_session": EPOCHS + "REMEMBERS_LONGER",
     "a_restored_counter_is_believed": EPOCHS + "BELIEVES_RESTORED",
+    "mysql_an_epoch_without_the_clock": MYSQL + "EVENTS=1 NO_CLOCK",
+    "mysql_an_epoch_is_used_at_once": SWITCHES + "EVENTS=1 NO_WAIT",
+    "mysql_a_row_of_another_server_is_believed": SWITCHES + "EVENTS=1 ANY_SERVER",
+    "mysql_a_token_is_drawn_before_the_lock": SWITCHES + "EVENTS=1 DRAWS_FIRST",
+    "mysql_an_epoch_is_not_compared_with_the_disk": SWITCHES + "BASE_IGNORED",
+    "mysql_an_epoch_is_remembered_beyond_its_session": SWITCHES + "EVENTS=1 REMEMBERS_LONGER",
+    "mysql_a_row_on_disk_and_a_restart_in_the_same_second": SWITCHES + "EVENTS=1 LIFE_LOGGED SECOND_REPEATS",
+    "mysql_an_epoch_is_read_on_a_replica": SWITCHES + "READS_OF_A_REPLICA",
+    "mysql_back_to_a_primary_that_lacks_data": SWITCHES + "LACKS_DATA",
+    "mysql_a_dump_of_a_replaced_epoch": MYSQL + "SIZE=6 DUMP_OF_THIS_LIFE",
 }
 
 
