@@ -244,6 +244,22 @@ def primary_is_read_only(t, server):
     refused(t, "read-only")
 
 
+@on_server()
+def read_only_while_it_waits(t, server):
+    """A wait that ends after its server became read-only grants nothing, and leaves the lock"""
+    held = t.hold("x", "--ttl", "60s")
+    waiting = t.start("run", "--ttl", "60s", "x", "--", "sh", "-c", "echo $STILE_TOKEN; read line",
+                      stdin=subprocess.PIPE)
+    spin(lambda: server.sql("select count(*) from information_schema.processlist where state = 'User lock'") == "1")
+    before = epoch_of(server)
+    server.sql("set global read_only = 1")
+    t.release(held)
+    spin(lambda: server.sql("select is_used_lock('x') is null") == "1")
+    server.sql("set global read_only = 0")
+    assert int(waiting.line()) > before
+    t.release(waiting)
+
+
 # ---- an older copy ----
 
 @on_server()
@@ -380,5 +396,5 @@ def upgraded(t, server):
 
 run_tests([comes_back, no_grant_writes, holds_are_on_disk, an_epoch_is_used_up, first_callers_at_once,
            replica_is_promoted("ROW"), replica_is_promoted("STATEMENT"), there_and_back, primary_is_read_only,
-           backup_is_restored, dump_is_restored, counter_is_cleared, counter_is_on_disk, memory_is_short,
-           no_tables_in_memory, upgraded])
+           read_only_while_it_waits, backup_is_restored, dump_is_restored, counter_is_cleared, counter_is_on_disk,
+           memory_is_short, no_tables_in_memory, upgraded])

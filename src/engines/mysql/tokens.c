@@ -19,9 +19,11 @@
  * epoch has another number. */
 #define EPOCH                                                                                      \
     "SELECT e.base,e.bound,e.holds,l.first FROM stile_epoch e JOIN stile_life l ON "               \
-    "l.base=e.base AND l.server=@@GLOBAL.server_id WHERE e.one=1"
-/* Of a session that has read all of it before: its server and that server's life stay the same. */
-#define SAME_EPOCH "SELECT base,bound,holds FROM stile_epoch WHERE one=1"
+    "l.base=e.base AND l.server=@@GLOBAL.server_id WHERE e.one=1 AND NOT @@GLOBAL.read_only"
+/* Of a session that has read all of it before: its server and that server's life stay the same. A
+ * replica may not have received yet what its primary has begun; when it is promoted within 100 ms
+ * of such a reading, its numbers would be drawn from an epoch that is over. */
+#define SAME_EPOCH "SELECT base,bound,holds FROM stile_epoch WHERE one=1 AND NOT @@GLOBAL.read_only"
 /* After a wait the answer of a second statement would delay the grant. The key of the row depends
  * on the draw, so that it is read after that; with LIMIT the draw is made once. */
 #define IN_ONE      "SELECT x.t,e.base,e.bound,e.holds FROM ("
@@ -55,7 +57,9 @@ static void plan(struct sql_claim *c, bool waits)
         mine->asked_epoch = !waits ? ASK_BEHIND : brief ? ASK_BEFORE : ASK_IN_ONE;
 }
 
-/* On the path of every pair: printf() would be a third of the client's work. */
+/* The server may have become read-only during a wait, so that is asked after it as well.
+ *
+ * On the path of every pair: printf() would be a third of the client's work. */
 static char *draw(struct sql_claim *c, const char *before, const char *ahead, const char *behind,
                   bool waits)
 {
@@ -69,7 +73,8 @@ static char *draw(struct sql_claim *c, const char *before, const char *ahead, co
                            ahead,
                            mine->key,
                            behind,
-                           ",UUID_SHORT(),0))",
+                           waits ? ",IF(@@GLOBAL.read_only,0,UUID_SHORT()),0))"
+                                 : ",UUID_SHORT(),0))",
                            mine->asked_epoch == ASK_IN_ONE   ? IN_ONE_THEN
                            : mine->asked_epoch != ASK_BEHIND ? ""
                            : c->session->epoch.known         ? ";" SAME_EPOCH
