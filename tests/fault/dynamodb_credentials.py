@@ -7,13 +7,14 @@ import http.server
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from dynamodb_kit import expect, run_if_installed, with_proxy  # noqa: E402,I001
-from dynamodb_proxy import EXPIRED  # noqa: E402
+from dynamodb_kit import expect, item, run_if_installed, with_proxy  # noqa: E402,I001
+from dynamodb_proxy import EXPIRED, FAIL, Gated  # noqa: E402
 from kit import spin  # noqa: E402
 
 class Metadata(http.server.BaseHTTPRequestHandler):
@@ -51,6 +52,8 @@ class Metadata(http.server.BaseHTTPRequestHandler):
             self.reply("", 404)
 
     def keys(self, key_id):
+        self.server.asked.set()
+        assert self.server.gate.wait(30)
         if self.server.trouble not in (None, "no end"):
             self.make_trouble()
             return
@@ -69,6 +72,8 @@ def metadata(life=3600):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metadata)
     server.fetched, server.life, server.daemon_threads = 0, life, True
     server.trouble, server.troubled = None, 0
+    server.asked, server.gate = threading.Event(), threading.Event()
+    server.gate.set()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
@@ -109,20 +114,105 @@ def keys_from_files(t, _server, proxy):
     assert done.returncode == 69 and "s3cret" not in done.stderr and "t0ken" not in done.stderr, done
 
 
+def write_keys(t, key_id, secret=None):
+    os.makedirs(t.path(".aws"), exist_ok=True)
+    with open(t.path(".aws/new"), "w", encoding="ascii") as file:
+        file.write("[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n"
+                   "aws_session_token = t0ken/%s\n" % (key_id, secret or "s3cret-" + key_id, key_id))
+    os.rename(t.path(".aws/new"), t.path(".aws/credentials"))
+
+
+@contextlib.contextmanager
+def hoard(t, count):
+    """One client that asks for so many locks at once."""
+    with subprocess.Popen([os.environ["HOARD"], t.env["STILE_ENGINE"], str(count), "8", "60000"], env=t.env,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.stdin.close()
+        expect(process.wait(), 0)
+
+
+@with_proxy
+def replaced_under_many(t, _server, proxy):
+    """eight requests are refused together, and the file has new keys by then: each is sent again with them"""
+    without_keys(t)
+    write_keys(t, "AKIDOLD")
+    proxy.secrets = secret_of("AKIDOLD") | secret_of("AKIDNEW")
+    refused = threading.Event()
+    rule = proxy.rule("UpdateItem", Gated(refused, EXPIRED), 8)
+    with hoard(t, 8) as process:
+        spin(lambda: rule.left == 0)
+        write_keys(t, "AKIDNEW")
+        refused.set()
+        expect(process.stdout.readline().split(), ["held", "8"])
+
+
+@with_proxy
+def file_being_written(t, _server, proxy):
+    """the old keys are refused while their file is empty, and then has another secret for the same key: a waiter goes on"""
+    without_keys(t)
+    write_keys(t, "AKIDONE")
+    proxy.secrets = secret_of("AKIDONE")
+    held = t.hold("x")
+    waiting = t.start("acquire", "--wait", "60s", "x")
+    spin(lambda: proxy.operations["GetItem"] > 2)
+    with open(t.path(".aws/credentials"), "w", encoding="ascii") as file:
+        file.write("[default]\n")
+    proxy.expired.add("AKIDONE")
+    refused = proxy.refused
+    spin(lambda: proxy.refused > refused + 2)
+    proxy.secrets, proxy.forgiving = {"AKIDONE": ("other", "t0ken/AKIDONE")}, True
+    write_keys(t, "AKIDONE", "other")
+    proxy.expired.clear()
+    spin(lambda seen=proxy.accepted["AKIDONE"]: proxy.accepted["AKIDONE"] > seen)
+    t.release(held)
+    expect(waiting.wait(), 0)
+
+
+@with_proxy
+def service_hangs(t, server, proxy):
+    """the keys of a role are refused, and the metadata service hangs for a while: other requests wait for it, and a
+    waiter does not give up"""
+    without_keys(t)
+    proxy.secrets = secret_of("AKIDROLE")
+    with metadata() as (service, url):
+        t.env.update(AWS_EC2_METADATA_DISABLED="false", AWS_EC2_METADATA_SERVICE_ENDPOINT=url)
+        first, second = threading.Event(), threading.Event()
+        proxy.rule("UpdateItem", Gated(first, EXPIRED))
+        rule = proxy.rule("UpdateItem", Gated(second, FAIL))
+        with hoard(t, 2) as process:
+            rule.hit()
+            service.asked.clear()
+            service.gate.clear()
+            first.set()
+            assert service.asked.wait(30)
+            second.set()
+            time.sleep(0.5)  # the pause after a 500 is over meanwhile; nothing is sent that would show it
+            service.gate.set()
+            expect(process.stdout.readline().split(), ["held", "2"])
+            for i in range(2):
+                assert "gone" not in item(server, "%d-xxxxxx" % i)  # what was withdrawn leaves a mark
+        held = t.hold("x")
+        waiting = t.start("acquire", "--wait", "60s", "x")
+        spin(lambda: proxy.operations["GetItem"] > 2)
+        service.trouble = "500"
+        proxy.expired.add("AKIDROLE")
+        wanted = service.troubled + 5
+        spin(lambda: service.troubled > wanted)
+        proxy.expired.clear()
+        service.trouble = None
+        t.release(held)
+        expect(waiting.wait(), 0)
+
+
 @with_proxy
 def replaced_in_the_file(t, _server, proxy):
     """a tool writes new keys for an hour into the file: a holder goes on with them when the old are refused"""
     without_keys(t)
-    os.mkdir(t.path(".aws"))
-    def write(key_id):
-        with open(t.path(".aws/new"), "w", encoding="ascii") as file:
-            file.write("[default]\naws_access_key_id = %s\naws_secret_access_key = s3cret-%s\n"
-                       "aws_session_token = t0ken/%s\n" % (key_id, key_id, key_id))
-        os.rename(t.path(".aws/new"), t.path(".aws/credentials"))
-    write("AKIDOLD")
+    write_keys(t, "AKIDOLD")
     proxy.secrets = secret_of("AKIDOLD") | secret_of("AKIDNEW")
     held = t.hold("x", "--ttl", "2s")
-    write("AKIDNEW")
+    write_keys(t, "AKIDNEW")
     proxy.expired.add("AKIDOLD")
     spin(lambda: proxy.accepted["AKIDNEW"])
     t.release(held)
@@ -166,6 +256,10 @@ def keys_of_a_container(t, _server, proxy):
         del t.env["AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"]
         done = t.stile("run", "--try", "x", "--", "true")
         assert done.returncode == 69 and "refuses to give any" in done.stderr, done
+        t.env.update(AWS_CONTAINER_CREDENTIALS_FULL_URI=url.replace("//", "//127.0.0.1:80@") + "/keys",
+                     AWS_CONTAINER_AUTHORIZATION_TOKEN="let me")
+        done = t.stile("run", "--try", "x", "--", "true")
+        assert done.returncode == 69 and "no credentials" in done.stderr, done
     for url in "http://192.0.2.1/keys", "http://127.0.0.1.evil.test/keys", "http://127.0.0.1@192.0.2.1/keys":
         t.env["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = url
         assert "no credentials" in t.stile("ls").stderr, url
@@ -188,5 +282,5 @@ def keys_of_an_instance(t, _server, proxy):
         t.release(held)
 
 
-run_if_installed([keys_from_files, replaced_in_the_file, keys_of_a_container, keys_of_an_instance,
+run_if_installed([keys_from_files, replaced_in_the_file, replaced_under_many, file_being_written, service_hangs, keys_of_a_container, keys_of_an_instance,
                   metadata_in_trouble])

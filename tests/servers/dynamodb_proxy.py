@@ -7,7 +7,7 @@
         ... what is done through proxy.port ...
         rule.hit()
 
-It verifies the signature of every request: dynalite does not. `proxy.operations` counts what came. An
+It verifies the signature of every request, which dynalite does not: a wrong one fails the test, unless `forgiving`. `proxy.operations` counts what came. An
 action can also be an Answer of the test's own. With a certificate (a file NAME.pem with its NAME.key) it
 speaks TLS. It answers UpdateTimeToLive and DescribeTimeToLive itself, as Amazon describes them: dynalite
 does not know the former, and has nothing to say in the latter."""
@@ -36,13 +36,15 @@ SKEWED = "400 InvalidSignatureException, for the time"
 
 # Of the proxy's own; body is bytes, headers a dict.
 Answer = collections.namedtuple("Answer", "status body headers", defaults=({},))
+# The action `then`, once the threading.Event `gate` is set.
+Gated = collections.namedtuple("Gated", "gate then")
 
 
 class Rule:
     def __init__(self, operation, action, times, containing):
         self.operation, self.action, self.left = operation, action, times
         self.containing = containing.encode()
-        self.happened = threading.Event()
+        self.happened, self.bodies = threading.Event(), []
 
     def hit(self):
         assert self.happened.wait(PATIENCE), "no %s came" % self.operation
@@ -104,6 +106,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         except OSError:
             pass
 
+    def send_header(self, keyword, value):
+        if keyword != "Date" or not self.server.proxy.dateless:
+            super().send_header(keyword, value)
+
     def answer(self, status, body, headers=()):
         self.send_response(status)
         for name, value in dict(headers).items():
@@ -123,6 +129,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         operation = self.headers["X-Amz-Target"].rpartition(".")[2]
         action = proxy.next_action(operation, self.headers, body)
+        if isinstance(action, Gated):
+            assert action.gate.wait(PATIENCE)
+            action = action.then
         if action in (LOSE_REQUEST, LATE):
             self.close_connection = True
         elif action == THROTTLE:
@@ -186,6 +195,7 @@ class DynamoProxy:
         self.rules, self.lock, self.wrong = [], threading.Lock(), []
         self.operations = collections.Counter()
         self.replicas, self.ahead_s, self.late, self.ttl = [], 0, [], {}
+        self.dateless, self.forgiving, self.refused = False, False, 0
         self.expired, self.accepted = set(), collections.Counter()  # ids of keys
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         if certificate:
@@ -224,13 +234,17 @@ class DynamoProxy:
             try:
                 key_id = check_signature(headers, body, self.secrets)
                 if key_id in self.expired:
+                    self.refused += 1
                     return EXPIRED
                 self.accepted[key_id] += 1
             except (AssertionError, KeyError, ValueError) as error:
+                if self.forgiving:
+                    return SKEWED
                 self.wrong.append("%s: %s" % (operation, error))
             for rule in self.rules:
                 if rule.operation == operation and rule.left and rule.containing in body:
                     rule.left -= 1
+                    rule.bodies.append(body)
                     rule.happened.set()
                     if rule.action == LATE:
                         self.late.append((dict(headers), body))

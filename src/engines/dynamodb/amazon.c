@@ -171,9 +171,10 @@ static uint64_t token_of(const struct item *item, const struct item_claim *claim
     return 0;
 }
 
-static bool mentions(const struct json *attributes, const char *owner)
+static bool holds(const struct json *attributes, const char *owner)
 {
-    return strcmp(text_of(attributes, "ownerName"), owner) == 0;
+    return strcmp(text_of(attributes, "ownerName"), owner) == 0 &&
+           strcmp(text_of(attributes, "isReleased"), "1") != 0;
 }
 
 const struct dialect ddb_amazon = {
@@ -182,7 +183,7 @@ const struct dialect ddb_amazon = {
     .attribute = "ownerName",
     .value = "{\"S\":\"?\"}",
     .read = read_item,
-    .mentions = mentions,
+    .holds = holds,
     .ask = ask,
     .take = replace,
     .token = token_of,

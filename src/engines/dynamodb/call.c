@@ -137,15 +137,29 @@ static void refuse(struct call *call, const char *message)
     fail(call);
 }
 
-/* Once: a role's credentials may have been replaced before their time. */
+static void wait_for_file(struct call *call)
+{
+    error_set(&call->err, STILE_UNREACHABLE, 0,
+              "the credentials were refused (%s), and their file has none at this moment",
+              call->type);
+    try_again(call);
+}
+
+/* Credentials may be replaced before their time, and an earlier refusal may have replaced them
+ * since this request was sent. A file that has no keys at this moment is being written. */
 static bool renew_credentials(struct call *call)
 {
-    if (!is_stale_signature(call->type) || call->renewed ||
-        !ddb_credentials_renew(&call->dynamo->credentials))
+    struct credentials *c = &call->dynamo->credentials;
+    if (!is_stale_signature(call->type))
         return false;
-    call->renewed = true;
-    send_call(call);
-    return true;
+    bool replaced = credentials_ready(c) && c->generation != call->generation;
+    enum credentials_renewal renewal =
+        replaced ? CREDENTIALS_RENEWED : ddb_credentials_renew(c, &call->fetched);
+    if (renewal == CREDENTIALS_RENEWED)
+        send_call(call);
+    else if (renewal == CREDENTIALS_LATER)
+        wait_for_file(call);
+    return renewal != CREDENTIALS_SAME;
 }
 
 static void handle_error(struct call *call)
@@ -190,6 +204,7 @@ void ddb_reply_free(struct reply *reply)
     reply->root = NULL;
 }
 
+/* Only of an answer that is DynamoDB's: a proxy's own pages have the time of the proxy. */
 static void note_date(struct dynamo *d, int64_t date)
 {
     if (date)
@@ -201,7 +216,6 @@ static void on_answer(struct transfer *t, const struct stile_error *err)
     struct call *call = container_of(t, struct call, transfer);
     struct reply reply = {.text = t->reply};
     t->reply = (struct buffer){0};
-    note_date(call->dynamo, t->date);
     call->date = t->date;
     call->doubt |= t->times > 1 || (err && t->times);
     if (err) {
@@ -214,6 +228,8 @@ static void on_answer(struct transfer *t, const struct stile_error *err)
         if (!buffer_put(&reply.text, "", 1))
             reply.root =
                 ddb_json_parse(reply.text.bytes + reply.text.head, buffer_len(&reply.text) - 1);
+        if (reply.root)
+            note_date(call->dynamo, t->date);
         call->whole = &reply;
         call->reply = reply.root;
         handle_reply(call);
@@ -262,6 +278,7 @@ static void send_call(struct call *call)
     call->state = CALL_SENT;
     call->doomed = false;
     call->sent_ns = now;
+    call->generation = c->generation;
     if (!call->first_ns)
         call->first_ns = now;
     snprintf(call->target, sizeof call->target, TARGET "%s", call->operation);
@@ -289,7 +306,7 @@ void ddb_call_start(struct dynamo *d, struct call *call, const char *operation,
     call->done = done;
     call->until_ns = now + patience_ns;
     call->tries = 0;
-    call->renewed = call->doubt = call->doomed = false;
+    call->fetched = call->doubt = call->doomed = false;
     call->first_ns = call->sent_ns = 0;
     call->reply = NULL;
     call->type[0] = '\0';
@@ -336,14 +353,15 @@ void ddb_calls_on_time(struct timer *timer)
 {
     struct dynamo *d = container_of(timer, struct dynamo, call_timer);
     struct call *call = first_due(d, loop_now(loop_of(d)));
-    if (call && call->doomed)
+    bool doomed = call && call->doomed; /* sending it may find that there are no credentials now */
+    if (doomed)
         call->state = CALL_SENT;
     else if (call)
         send_call(call);
     uint64_t at = next_due(d);
     if (at != NEVER)
         loop_arm(loop_of(d), timer, at);
-    if (call && call->doomed)
+    if (doomed)
         fail(call);
 }
 

@@ -48,8 +48,9 @@ struct call {
     char target[64];
     uint64_t until_ns, at_ns;
     unsigned tries;
-    bool doomed;  /* it fails as soon as the timer comes */
-    bool renewed; /* the credentials, because of this request */
+    bool doomed;         /* it fails as soon as the timer comes */
+    bool fetched;        /* the credentials, because of this request */
+    unsigned generation; /* of the credentials that it was last sent with */
     call_done *done;
 
     /* the answer */

@@ -29,8 +29,8 @@
 #define CHANGE_LEN     24
 /* Without the values. */
 #define LIST_PROJECTION                                                                            \
-    ",\"#v\":\"version\",\"#s\":\"size\",\"#f\":\"fence\",\"#i\":\"issuer\"},"                     \
-    "\"ProjectionExpression\":\"#k, #a, #v, #s, #f, #i\""
+    ",\"#v\":\"version\",\"#s\":\"size\",\"#f\":\"fence\",\"#i\":\"issuer\",\"#h\":\"change\"},"   \
+    "\"ProjectionExpression\":\"#k, #a, #v, #s, #f, #i, #h\""
 
 /* As it was read; texts point into the reply. */
 struct cell {
@@ -116,8 +116,10 @@ static const char *text_of(const struct json *object, const char *name)
     return text ? text : "";
 }
 
-static void read_cell(struct cell *cell, const struct json *item)
+/* False: it is no cell. */
+static bool read_cell(struct cell *cell, const struct json *item)
 {
+    uint64_t number;
     const struct json *live = ddb_attribute(item, "live", "BOOL");
     *cell = (struct cell){.exists = item != NULL,
                           .live = live && live->truth,
@@ -126,6 +128,9 @@ static void read_cell(struct cell *cell, const struct json *item)
                           .token = number_of(item, "fence"),
                           .issuer = text_of(item, "issuer"),
                           .change = text_of(item, "change")};
+    return !item ||
+           (live && *cell->change && ddb_json_u64(&number, ddb_attribute(item, "version", "N")) &&
+            ddb_json_u64(&number, ddb_attribute(item, "fence", "N")));
 }
 
 static void report(const struct cell_request *request, const char *key, const struct cell *cell,
@@ -234,11 +239,19 @@ static void again(struct cell_work *work)
     }
 }
 
+/* Else the answer is that of another request. */
+static bool is_written(const struct cell_work *work)
+{
+    return strcmp(text_of(ddb_json_get(work->call.reply, "Attributes"), "change"), work->change) ==
+           0;
+}
+
 static void on_written(struct call *call)
 {
     struct cell_work *work = of_call(call);
-    work->doubt |= call->doubt;
-    if (call->result == CALL_CONDITION) {
+    bool foreign = call->result == CALL_OK && !is_written(work);
+    work->doubt |= call->doubt || foreign;
+    if (call->result == CALL_CONDITION || foreign) {
         again(work);
     } else if (call->result == CALL_FAILED) {
         end(work, &call->err);
@@ -268,7 +281,8 @@ static void write_item(struct cell_work *work, const struct cell *now)
     ddb_json_write(
         out,
         "'UpdateExpression':'SET #l = :l, #v = :v, #s = :s, #f = :f, #i = :i, #h = :h%r',"
-        "'ConditionExpression':'%r','ExpressionAttributeNames':{'#l':'live','#v':'version',"
+        "'ConditionExpression':'%r','ReturnValues':'UPDATED_NEW',"
+        "'ExpressionAttributeNames':{'#l':'live','#v':'version',"
         "'#s':'size','#f':'fence','#i':'issuer','#h':'change'",
         put    ? ", #b = :b"
         : keep ? ""
@@ -320,14 +334,16 @@ static void change_item(struct cell_work *work, const struct cell *now)
 static void on_read(struct call *call)
 {
     struct cell_work *work = of_call(call);
+    const struct cell_request *request = work->request;
     const struct json *item = ddb_json_get(call->reply, "Item");
     struct cell now;
-    if (call->result != CALL_OK) {
+    if (call->result != CALL_OK)
         end(work, &call->err);
-        return;
-    }
-    read_cell(&now, item);
-    if (work->request->verb == CELL_GET)
+    else if (item && !ddb_item_is(work->dynamo, item, KEY_CELL, request->key, request->key_len))
+        end_with(work, STILE_UNREACHABLE, "the answer is about another item");
+    else if (!read_cell(&now, item))
+        end_with(work, STILE_CORRUPT, "its item is damaged, or of another program");
+    else if (request->verb == CELL_GET)
         get(work, &now, item);
     else
         change_item(work, &now);
@@ -347,8 +363,8 @@ static void on_listed(struct scan *scan, const struct stile_error *err)
     struct cell_work *work = container_of(scan, struct cell_work, scan);
     struct cell cell;
     for (size_t i = 0; !err && i < scan->n; i++) {
-        read_cell(&cell, scan->items[i].attributes);
-        report(work->request, scan->items[i].name, &cell, NULL);
+        if (read_cell(&cell, scan->items[i].attributes))
+            report(work->request, scan->items[i].name, &cell, NULL);
     }
     end(work, err);
 }

@@ -97,11 +97,8 @@ static struct dynamo_claim *of_call(struct call *call)
 
 static bool is_ours(struct dynamo_claim *c, const struct json *attributes)
 {
-    char key[KEY_ROOM];
-    const char *found = ddb_json_text(ddb_attribute(attributes, c->dynamo->key, "S"));
     const struct claim *claim = base_of(c);
-    ddb_item_key(key, dialect_of(c)->kind, claim->name, claim->name_len);
-    return found && strcmp(found, key) == 0;
+    return ddb_item_is(c->dynamo, attributes, dialect_of(c)->kind, claim->name, claim->name_len);
 }
 
 static void grant(struct dynamo_claim *c, uint64_t token)
@@ -304,7 +301,7 @@ static void take_item(struct dynamo_claim *c, const struct item *item)
 static void take_attributes(struct dynamo_claim *c, const struct json *attributes)
 {
     struct stile_error err;
-    struct item item;
+    struct item item = {0};
     if (attributes && !is_ours(c, attributes))
         fail_with(c, STILE_UNREACHABLE, "the answer is about another item");
     else if (dialect_of(c)->read(&item, c->dynamo, attributes, now_of(c), &err))
@@ -365,18 +362,22 @@ static void on_written(struct call *call)
 
 /* ---- beginning ---- */
 
+static bool draw(struct dynamo_claim *c, void *random, size_t size)
+{
+    struct stile_error err;
+    int rc = loop_random(loop_of(c->dynamo), random, size);
+    if (!rc)
+        return true;
+    error_errno(&err, STILE_REFUSED, rc, "drawing an owner value");
+    events_of(c)->failed(base_of(c), &err);
+    return false;
+}
+
 static bool draw_owner(struct dynamo_claim *c)
 {
     unsigned char random[OWNER_LEN / 2];
-    int rc = loop_random(loop_of(c->dynamo), random, sizeof random);
-    if (!rc)
-        rc = loop_random(loop_of(c->dynamo), &c->ghost_number, sizeof c->ghost_number);
-    if (rc) {
-        struct stile_error err;
-        error_errno(&err, STILE_REFUSED, rc, "drawing an owner value");
-        events_of(c)->failed(base_of(c), &err);
+    if (!draw(c, random, sizeof random) || !draw(c, &c->ghost_number, sizeof c->ghost_number))
         return false;
-    }
     hex_encode(c->leased.owner, random, sizeof random);
     return true;
 }
@@ -442,10 +443,10 @@ static void lose(struct dynamo_claim *c)
     events_of(c)->lost(base_of(c), &err);
 }
 
-static bool mentions_us(struct dynamo_claim *c, const struct json *reply)
+static bool holds_still(struct dynamo_claim *c, const struct json *reply)
 {
     const struct json *attributes = ddb_json_get(reply, "Attributes");
-    return is_ours(c, attributes) && dialect_of(c)->mentions(attributes, c->leased.owner);
+    return is_ours(c, attributes) && dialect_of(c)->holds(attributes, c->leased.owner);
 }
 
 /* Several attempts may have been executed; the first was sent first. */
@@ -453,7 +454,7 @@ static void on_renewed(struct call *call)
 {
     struct dynamo_claim *c = container_of(call, struct dynamo_claim, renewal);
     struct claim *claim = base_of(c);
-    if (call->result == CALL_OK && mentions_us(c, call->reply))
+    if (call->result == CALL_OK && holds_still(c, call->reply))
         events_of(c)->renewed(claim, call->first_ns, claim->ttl_ns);
     else if (call->result == CALL_CONDITION)
         lose(c);
@@ -492,17 +493,32 @@ static void end_missing(struct dynamo_claim *c)
     end_release(c, CLAIM_IDLE, ours ? NULL : &lost);
 }
 
+/* Whether the answer shows what the write of a release leaves; else it answers another request. */
+static bool is_given_back(struct dynamo_claim *c)
+{
+    const struct json *attributes = ddb_json_get(c->call.reply, "Attributes");
+    return is_ours(c, attributes) && !dialect_of(c)->holds(attributes, c->leased.owner);
+}
+
+static void fail_release(struct dynamo_claim *c, enum claim_state state)
+{
+    if (c->call.result == CALL_OK)
+        error_set(&c->call.err, STILE_UNCERTAIN, 0, "the answer is about another claim");
+    end_release(c, state, &c->call.err);
+}
+
 static void on_released(struct call *call)
 {
     struct dynamo_claim *c = of_call(call);
-    if (call->result == CALL_OK) {
+    if (call->result == CALL_OK && is_given_back(c)) {
         ddb_observed_since(&c->dynamo->observed, c->leased.owner, c->ghost_number, call->first_ns);
         end_release(c, CLAIM_IDLE, NULL);
     } else if (call->result == CALL_CONDITION) {
         end_missing(c);
     } else {
-        c->doubtful_release |= call->doubt || call->err.status == STILE_UNCERTAIN;
-        end_release(c, CLAIM_UNRELEASED, &call->err);
+        c->doubtful_release |=
+            call->doubt || call->result == CALL_OK || call->err.status == STILE_UNCERTAIN;
+        fail_release(c, CLAIM_UNRELEASED);
     }
 }
 
@@ -523,17 +539,17 @@ static void on_marked(struct call *call)
     struct dynamo_claim *c = of_call(call);
     if (call->result == CALL_CONDITION) /* it has arrived meanwhile */
         withdraw(c);
-    else if (call->result == CALL_OK)
+    else if (call->result == CALL_OK && is_given_back(c))
         end_release(c, CLAIM_IDLE, NULL);
     else
-        end_release(c, CLAIM_UNDECIDED, &call->err);
+        fail_release(c, CLAIM_UNDECIDED);
 }
 
 static void on_withdrawn(struct call *call)
 {
     struct dynamo_claim *c = of_call(call);
-    if (call->result == CALL_FAILED) {
-        end_release(c, CLAIM_UNDECIDED, &call->err);
+    if (call->result == CALL_FAILED || (call->result == CALL_OK && !is_given_back(c))) {
+        fail_release(c, CLAIM_UNDECIDED);
     } else if (call->result == CALL_OK || !c->doubt || !dialect_of(c)->mark) {
         end_release(c, CLAIM_IDLE, NULL);
     } else {
@@ -649,11 +665,12 @@ static void resume(struct engine *engine, struct claim *claim)
     struct dynamo_claim *c = dynamo_claim_of(claim);
     struct stile_error err;
     begin(c, engine);
-    if (leased_take_owner(claim, OWNER_LEN, &err) ||
-        loop_random(engine->loop, &c->ghost_number, sizeof c->ghost_number)) {
+    if (leased_take_owner(claim, OWNER_LEN, &err)) {
         engine->events->failed(claim, &err);
         return;
     }
+    if (!draw(c, &c->ghost_number, sizeof c->ghost_number))
+        return;
     move_to(c, CLAIM_RESUMING);
     dialect_of(c)->renew(c, &c->call, UNCHANGED);
     start(c, "UpdateItem", on_resumed);

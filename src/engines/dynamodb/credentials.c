@@ -17,12 +17,14 @@
 #define INSTANCE_PATH  "/latest/meta-data/iam/security-credentials/"
 #define TOKEN_LIFE     "X-aws-ec2-metadata-token-ttl-seconds: 21600"
 #define TOKEN_NAME     "X-aws-ec2-metadata-token: "
+#define TOKEN_HEADER   "X-Amz-Security-Token: "
 #define FETCH_MS       1500
 #define EARLY_NS       (300 * NS_PER_SEC) /* before they end; half of what is left, if that is less */
 #define USUAL_LIFE_S   3600
 #define AGAIN_FIRST_NS (200 * NS_PER_MS)
 #define AGAIN_MAX_NS   (30 * NS_PER_SEC)
-#define FAILURES_MAX   2 /* that are waited out where there are no credentials yet */
+#define MISSED_MAX_NS  NS_PER_SEC /* where requests wait for them */
+#define FAILURES_MAX   2          /* that are waited out where there are no credentials yet */
 
 static void fetch(struct credentials *c);
 
@@ -30,6 +32,14 @@ static const char *env(const char *name)
 {
     const char *value = secure_getenv(name);
     return value && *value ? value : NULL;
+}
+
+static bool is_same(const struct credentials *c, const char *id, const char *secret,
+                    const char *token)
+{
+    const char *header = c->token_header;
+    return strcmp(c->key_id, id) == 0 && strcmp(c->secret, secret) == 0 &&
+           strcmp(*header ? header + strlen(TOKEN_HEADER) : "", token) == 0;
 }
 
 /* False: one of them is too long, or could break out of its header. */
@@ -40,11 +50,12 @@ static bool take(struct credentials *c, const char *id, const char *secret, cons
         return false;
     if (token && (strlen(token) > TOKEN_MAX || strpbrk(token, "\r\n")))
         return false;
+    c->generation += !is_same(c, id, secret, token ? token : "");
     strcpy(c->key_id, id);
     strcpy(c->secret, secret);
     c->token_header[0] = '\0';
     if (token && *token)
-        snprintf(c->token_header, sizeof c->token_header, "X-Amz-Security-Token: %s", token);
+        snprintf(c->token_header, sizeof c->token_header, TOKEN_HEADER "%s", token);
     c->ready = true;
     c->failures = 0;
     c->err = (struct stile_error){0};
@@ -85,7 +96,8 @@ void ddb_credentials_region(char *region, size_t size)
 
 /* ---- the container and the instance ---- */
 
-/* A token must not go to any host that a variable names in clear text. */
+/* A token must not go to any host that a variable names in clear text: what looks like a port may
+ * be the password of a user. */
 static bool may_be_asked(const char *url)
 {
     static const char *const hosts[] = {"http://127.0.0.1",      "http://localhost",
@@ -93,7 +105,7 @@ static bool may_be_asked(const char *url)
                                         "http://169.254.170.23", "http://[fd00:ec2::23]"};
     if (strncmp(url, "https://", 8) == 0)
         return true;
-    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+    for (size_t i = 0; !strchr(url, '@') && i < sizeof hosts / sizeof *hosts; i++) {
         size_t len = strlen(hosts[i]);
         if (strncmp(url, hosts[i], len) == 0 && strchr(":/", url[len]))
             return true;
@@ -160,18 +172,24 @@ static void instance_url(struct credentials *c, const char *path, const char *mo
 
 /* ---- fetching ---- */
 
+/* Where there have been some before, there will be again. */
 static void fail(struct credentials *c, const char *why)
 {
-    uint64_t pause = loop_backoff(c->loop, AGAIN_FIRST_NS, AGAIN_MAX_NS, c->failures++);
+    uint64_t most = c->ready ? AGAIN_MAX_NS : MISSED_MAX_NS;
+    uint64_t pause = loop_backoff(c->loop, AGAIN_FIRST_NS, most, c->failures++);
     if (c->source == SOURCE_INSTANCE_ROLE || c->source == SOURCE_INSTANCE)
         c->source = SOURCE_INSTANCE_TOKEN;
     loop_arm(c->loop, &c->timer, loop_now(c->loop) + pause);
     if (c->ready || c->failures <= FAILURES_MAX)
         return;
-    error_set(&c->err, STILE_REFUSED, 0,
-              "no credentials: neither the environment nor the profile %.64s has any, and the "
-              "metadata service %s",
-              ddb_profile_name(), why);
+    if (c->generation)
+        error_set(&c->err, STILE_UNREACHABLE, 0,
+                  "the credentials were refused, and the metadata service %s", why);
+    else
+        error_set(&c->err, STILE_REFUSED, 0,
+                  "no credentials: neither the environment nor the profile %.64s has any, and the "
+                  "metadata service %s",
+                  ddb_profile_name(), why);
     c->changed(c);
 }
 
@@ -307,19 +325,26 @@ int ddb_credentials_open(struct credentials *c, struct loop *loop, struct http *
     return 0;
 }
 
-bool ddb_credentials_renew(struct credentials *c)
+static enum credentials_renewal read_again(struct credentials *c)
 {
-    char before[KEY_ID_MAX + 1];
-    strcpy(before, c->key_id);
+    unsigned before = c->generation;
+    if (!read_files(c))
+        return CREDENTIALS_LATER;
+    return c->generation == before ? CREDENTIALS_SAME : CREDENTIALS_RENEWED;
+}
+
+enum credentials_renewal ddb_credentials_renew(struct credentials *c, bool *fetched)
+{
     if (c->source == SOURCE_FILE)
-        return read_files(c) && strcmp(before, c->key_id) != 0;
-    if (c->source < SOURCE_CONTAINER)
-        return false;
+        return read_again(c);
+    if (c->source < SOURCE_CONTAINER || *fetched)
+        return CREDENTIALS_SAME;
+    *fetched = true;
     c->ready = false;
     c->failures = 0;
     if (!c->transfer.http)
         fetch(c);
-    return true;
+    return CREDENTIALS_RENEWED;
 }
 
 void ddb_credentials_close(struct credentials *c)

@@ -36,6 +36,7 @@ struct credentials {
         struct credentials *credentials); /* from the loop: they came, or cannot be had */
     enum credentials_source source;
     bool ready;
+    unsigned generation;    /* grows when they change */
     struct stile_error err; /* status 0: none */
     char key_id[KEY_ID_MAX + 1];
     char secret[SECRET_MAX + 1];
@@ -61,8 +62,14 @@ static inline bool credentials_ready(const struct credentials *credentials)
 /* NULL: they are there, or on their way. */
 const struct stile_error *ddb_credentials_error(const struct credentials *credentials);
 
-/* The service has refused them. False: there can be no others. */
-bool ddb_credentials_renew(struct credentials *credentials);
+enum credentials_renewal {
+    CREDENTIALS_SAME,    /* there can be no others */
+    CREDENTIALS_RENEWED, /* or they are being fetched */
+    CREDENTIALS_LATER,   /* their file has none at this moment */
+};
+
+/* The service has refused them. They are fetched once for each request: *fetched is its own. */
+enum credentials_renewal ddb_credentials_renew(struct credentials *credentials, bool *fetched);
 
 /* The region of the environment or of the profile; "": none. */
 void ddb_credentials_region(char *region, size_t size);

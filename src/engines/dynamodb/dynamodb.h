@@ -70,4 +70,10 @@ static inline int64_t ddb_date(const struct dynamo *dynamo)
     return dynamo->date_offset_s + (int64_t)(loop_now(loop_of(dynamo)) / NS_PER_SEC);
 }
 
+/* The same, and 0 where it is not known: other clients judge claims by it. */
+static inline int64_t ddb_known_date(const struct dynamo *dynamo)
+{
+    return dynamo->date_offset_s ? ddb_date(dynamo) : 0;
+}
+
 #endif

@@ -424,7 +424,7 @@ static int unread_bytes(int fd)
     return ioctl(fd, SIOCOUTQ, &n) ? -1 : n;
 }
 
-static bool is_pipe_of_curl(int fd)
+static bool may_be_of_curl(int fd)
 {
     struct sockaddr_storage address;
     socklen_t len = sizeof address;
@@ -434,12 +434,16 @@ static bool is_pipe_of_curl(int fd)
 }
 
 /* libcurl has a pair of sockets by which curl_multi_wakeup() ends a wait; they would reach every
- * program that the user's starts. A byte on its way shows which they are. */
+ * program that the user's starts. A byte on its way shows which they are: the user's own sockets,
+ * of which stdin may be one, have such a byte before that, or never. */
 static void mark_wakeup(struct http *http)
 {
+    bool empty[FD_SCAN_MAX];
+    for (int fd = 0; fd < FD_SCAN_MAX; fd++)
+        empty[fd] = may_be_of_curl(fd) && readable_bytes(fd) == 0 && unread_bytes(fd) == 0;
     curl_multi_wakeup(http->multi);
     for (int fd = 0; fd < FD_SCAN_MAX; fd++) {
-        if (!is_pipe_of_curl(fd))
+        if (!empty[fd])
             continue;
         int *end = readable_bytes(fd) == 1 ? &http->wakeup[0]
                    : unread_bytes(fd) > 0  ? &http->wakeup[1]

@@ -145,14 +145,26 @@ static bool report(struct inspection *s, const char *name, const struct item *it
 
 /* ---- show ---- */
 
+/* What read_item() was answered. False: err says why. */
+static bool take_item(struct inspection *s, struct item *item, struct stile_error *err)
+{
+    struct dynamo *d = s->dynamo;
+    const struct query *query = s->query;
+    const struct json *attributes = ddb_json_get(s->call.reply, "Item");
+    error_copy(err, &s->call.err);
+    if (s->call.result != CALL_OK)
+        return false;
+    if (attributes && !ddb_item_is(d, attributes, d->dialect->kind, query->name, query->name_len))
+        return !error_set(err, STILE_UNREACHABLE, 0, "the answer is about another item");
+    return !d->dialect->read(item, d, attributes, loop_now(loop_of(d)), err);
+}
+
 static void on_shown(struct call *call)
 {
     struct inspection *s = of_call(call);
-    struct stile_error err = call->err;
+    struct stile_error err;
     struct item item = {0};
-    bool failed = call->result != CALL_OK ||
-                  s->dynamo->dialect->read(&item, s->dynamo, ddb_json_get(call->reply, "Item"),
-                                           loop_now(loop_of(s->dynamo)), &err);
+    bool failed = !take_item(s, &item, &err);
     if (!failed && !report(s, s->query->name, &item))
         failed = error_set(&err, STILE_NOMEM, 0, "out of memory");
     ddb_item_free(&item);
@@ -175,26 +187,36 @@ void ddb_show(struct engine *engine, struct query *query)
 
 /* ---- list ---- */
 
-static void report_listed(struct inspection *s, struct stile_error *err)
+/* One item of another program hides none of the others: show says what is wrong with it. */
+static enum stile_status report_item(struct inspection *s, const struct scanned *at,
+                                     struct stile_error *err)
 {
-    for (size_t i = 0; i < s->scan.n && !err->status; i++) {
-        struct item item;
-        if (!s->dynamo->dialect->read(&item, s->dynamo, s->scan.items[i].attributes,
-                                      loop_now(loop_of(s->dynamo)), err) &&
-            !report(s, s->scan.items[i].name, &item))
-            error_set(err, STILE_NOMEM, 0, "out of memory");
-        ddb_item_free(&item);
-    }
+    struct item item;
+    struct dynamo *d = s->dynamo;
+    enum stile_status status =
+        d->dialect->read(&item, d, at->attributes, loop_now(loop_of(d)), err);
+    if (!status && !report(s, at->name, &item))
+        status = error_set(err, STILE_NOMEM, 0, "out of memory");
+    ddb_item_free(&item);
+    return status == STILE_CORRUPT ? STILE_OK : status;
+}
+
+static enum stile_status report_listed(struct inspection *s, struct stile_error *err)
+{
+    enum stile_status status = STILE_OK;
+    for (size_t i = 0; i < s->scan.n && !status; i++)
+        status = report_item(s, &s->scan.items[i], err);
+    return status;
 }
 
 static void on_listed(struct scan *scan, const struct stile_error *why)
 {
     struct inspection *s = container_of(scan, struct inspection, scan);
     struct stile_error err;
-    error_copy(&err, why);
-    if (!why)
-        report_listed(s, &err);
-    end(s, err.status ? &err : NULL);
+    if (why || !report_listed(s, &err))
+        end(s, why);
+    else
+        end(s, &err);
 }
 
 void ddb_list(struct engine *engine, struct query *query)
@@ -255,14 +277,12 @@ static void break_item(struct inspection *s, const struct item *item)
 static void on_found(struct call *call)
 {
     struct inspection *s = of_call(call);
-    struct stile_error err = call->err;
+    struct stile_error err;
     struct item item = {0};
-    if (call->result != CALL_OK ||
-        s->dynamo->dialect->read(&item, s->dynamo, ddb_json_get(call->reply, "Item"),
-                                 loop_now(loop_of(s->dynamo)), &err))
-        end(s, &err);
-    else
+    if (take_item(s, &item, &err))
         break_item(s, &item);
+    else
+        end(s, &err);
     ddb_item_free(&item);
 }
 

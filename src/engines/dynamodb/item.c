@@ -11,6 +11,7 @@
  * difference between the clocks of its servers matters. Without this a dead holder would keep out
  * for ever those that only try, and never wait. */
 #define UNSEEN_GRACE_S 60
+#define DATE_END_S     (INT64_C(1) << 40)
 
 /* ---- keys ---- */
 
@@ -63,11 +64,32 @@ const struct json *ddb_attribute(const struct json *object, const char *name, co
     return ddb_json_get(ddb_json_get(object, name), type);
 }
 
+bool ddb_item_is(const struct dynamo *d, const struct json *attributes, const char *prefix,
+                 const char *name, size_t len)
+{
+    char key[KEY_ROOM];
+    const char *found = ddb_json_text(ddb_attribute(attributes, d->key, "S"));
+    ddb_item_key(key, prefix, name, len);
+    return found && strcmp(found, key) == 0;
+}
+
+static bool has_number(uint64_t *number, const struct json *object, const char *name)
+{
+    return ddb_json_u64(number, ddb_attribute(object, name, "N"));
+}
+
 static uint64_t number_of(const struct json *object, const char *name)
 {
     uint64_t number;
-    ddb_json_u64(&number, ddb_attribute(object, name, "N"));
+    (void)has_number(&number, object, name);
     return number;
+}
+
+/* Seconds since 1970; 0: not known, or not what this program writes. */
+static int64_t date_of(const struct json *object, const char *name)
+{
+    uint64_t date = number_of(object, name);
+    return date < DATE_END_S ? (int64_t)date : 0;
 }
 
 static uint64_t ms_of(const struct json *object, const char *name)
@@ -96,13 +118,24 @@ static uint64_t life_ms(const struct item_claim *claim)
 static void observe(struct item_claim *claim, struct dynamo *d, int64_t written_s, uint64_t seen_ns)
 {
     uint64_t since = ddb_observed_since(&d->observed, claim->id, claim->number, seen_ns);
-    int64_t age_s = written_s ? ddb_date(d) - written_s : 0;
+    int64_t age_s = written_s && ddb_known_date(d) ? ddb_date(d) - written_s : 0;
     claim->ends_ns = since + life_ms(claim) * NS_PER_MS + NS_PER_MS;
     claim->over = loop_now(loop_of(d)) >= claim->ends_ns ||
                   age_s > (int64_t)(life_ms(claim) / 1000) + UNSEEN_GRACE_S;
 }
 
-static void read_claim(struct item_claim *claim, const struct item *item, const struct json *member,
+/* A claim without its mode, its lease or its number is not of this program: it must not be taken
+ * for one that is over. */
+static bool is_claim(const struct json *map)
+{
+    uint64_t number;
+    const char *mode = text_of(map, "m");
+    return *mode && !mode[1] && strchr("xsn", *mode) && has_number(&number, map, "t") &&
+           has_number(&number, map, "r");
+}
+
+/* False: it is no claim. */
+static bool read_claim(struct item_claim *claim, const struct item *item, const struct json *member,
                        struct dynamo *d, uint64_t seen_ns)
 {
     const struct json *map = ddb_json_get(member, "M"), *ghost = ddb_attribute(map, "g", "BOOL");
@@ -114,13 +147,14 @@ static void read_claim(struct item_claim *claim, const struct item *item, const 
                                  .hold_ms = ms_of(map, "h"),
                                  .delay_ms = ms_of(map, "d"),
                                  .ghost = ghost && ghost->truth,
-                                 .granted_s = (int64_t)number_of(map, "s"),
+                                 .granted_s = date_of(map, "s"),
                                  .info = text_of(map, "i"),
                                  .proclaimed = text_of(map, "p")};
     claim->token_given = ddb_json_u64(&claim->token, ddb_attribute(map, "k", "N"));
     if (!claim->token_given)
         claim->token = item->token;
-    observe(claim, d, (int64_t)number_of(map, "a"), seen_ns);
+    observe(claim, d, date_of(map, "a"), seen_ns);
+    return is_claim(map);
 }
 
 static int by_token(const void *a, const void *b)
@@ -137,6 +171,13 @@ static size_t count(const struct json *parent)
     return n;
 }
 
+static enum stile_status foreign_claims(struct stile_error *err)
+{
+    return error_set(err, STILE_CORRUPT, 0,
+                     "the item's claims are damaged, or of another program: delete the item when "
+                     "nothing uses it");
+}
+
 enum stile_status ddb_item_read(struct item *item, struct dynamo *d, const struct json *attributes,
                                 uint64_t seen_ns, struct stile_error *err)
 {
@@ -149,11 +190,15 @@ enum stile_status ddb_item_read(struct item *item, struct dynamo *d, const struc
     size_t n = count(claims);
     if (ddb_json_get(attributes, "claims") && (!claims || claims->type != JSON_OBJECT))
         return error_set(err, STILE_CORRUPT, 0, "the item's claims are not a map");
+    if (n && !has_number(&item->v, attributes, "v"))
+        return foreign_claims(err);
     item->claims = calloc(n + 1, sizeof *item->claims);
     if (!item->claims)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
-    for (const struct json *at = n ? claims->child : NULL; at; at = at->next)
-        read_claim(&item->claims[item->n++], item, at, d, seen_ns);
+    for (const struct json *at = n ? claims->child : NULL; at; at = at->next) {
+        if (!read_claim(&item->claims[item->n++], item, at, d, seen_ns))
+            return foreign_claims(err);
+    }
     qsort(item->claims, item->n, sizeof *item->claims, by_token);
     return STILE_OK;
 }

@@ -45,6 +45,10 @@ void ddb_item_key(char key[KEY_ROOM], const char *prefix, const char *name, size
 /* Returns the length; 0: it is no key that ddb_item_key() makes with this prefix. */
 size_t ddb_item_name(char name[STILE_NAME_MAX + 1], const char *prefix, const char *key);
 
+/* Whether an answer is about the item of this name. */
+bool ddb_item_is(const struct dynamo *dynamo, const struct json *attributes, const char *prefix,
+                 const char *name, size_t len);
+
 struct item_claim {
     const char *id;
     enum stile_mode mode;

@@ -215,12 +215,20 @@ static bool parse_value(struct parser *p, struct json *value)
     return parse_string(p, &value->text, &value->len);
 }
 
-/* Each value follows an opening bracket, a comma or nothing. */
+/* Each value follows an opening bracket, a comma or nothing. Those in strings do not count: names
+ * are the users'. */
 static size_t count_values(const char *text, size_t len)
 {
     size_t n = 1;
-    for (size_t i = 0; i < len; i++)
-        n += text[i] == ',' || text[i] == '[' || text[i] == '{';
+    bool inside = false;
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] == '"')
+            inside = !inside;
+        else if (inside)
+            i += text[i] == '\\';
+        else
+            n += text[i] == ',' || text[i] == '[' || text[i] == '{';
+    }
     return n;
 }
 
@@ -263,8 +271,10 @@ bool ddb_json_u64(uint64_t *number, const struct json *value)
         return false;
     for (size_t i = 0; i < value->len; i++) {
         unsigned digit = (unsigned)(unsigned char)value->text[i] - '0';
-        if (digit > 9 || *number > (UINT64_MAX - digit) / 10)
+        if (digit > 9 || *number > (UINT64_MAX - digit) / 10) {
+            *number = 0;
             return false;
+        }
         *number = *number * 10 + digit;
     }
     return true;

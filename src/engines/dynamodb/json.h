@@ -41,8 +41,8 @@ struct json *ddb_json_parse(char *text, size_t len);
 /* All take NULL, and return NULL or false where there is nothing of that type. */
 const struct json *ddb_json_get(const struct json *object, const char *key);
 const char *ddb_json_text(const struct json *value);
-bool ddb_json_u64(uint64_t *number,
-                  const struct json *value); /* a string or number of digits only */
+/* A string or number of digits only; *number is 0 if it is anything else. */
+bool ddb_json_u64(uint64_t *number, const struct json *value);
 
 /* Decodes base64 into out, which has room for 3/4 of the text. False: malformed. */
 bool ddb_json_base64(void *out, size_t *size, const struct json *value);

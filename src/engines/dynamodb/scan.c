@@ -66,6 +66,9 @@ static void on_page(struct call *call)
     }
     const char *last = ddb_json_text(
         ddb_attribute(ddb_json_get(reply, "LastEvaluatedKey"), scan->dynamo->key, "S"));
+    if (good && last && scan->after && strcmp(last, scan->after) == 0)
+        good = !error_set(&err, STILE_CORRUPT, 0, "the same page came twice");
+    scan->after = last;
     if (good && last)
         read_page(scan, last);
     else
@@ -121,5 +124,6 @@ void ddb_scan_free(struct scan *scan)
     free(scan->items);
     scan->pages = NULL;
     scan->items = NULL;
+    scan->after = NULL;
     scan->n_pages = scan->n = scan->cap = 0;
 }

@@ -24,6 +24,7 @@ struct scan {
     size_t prefix_len;
     struct reply *pages;
     size_t n_pages;
+    const char *after; /* the key that the last page ended with; in that page */
     struct scanned *items;
     size_t n, cap;
     void (*done)(struct scan *scan, const struct stile_error *err);

@@ -46,12 +46,12 @@ static void put_claim(struct dynamo_claim *c, struct call *call, const uint64_t 
     static const char *const letters[] = {
         [STILE_EXCLUSIVE] = "x", [STILE_SHARED] = "s", [STILE_SLOTS] = "n"};
     const struct claim *claim = leased_base(&c->leased);
-    int64_t date = ddb_date(c->dynamo);
     ddb_json_write(&call->body,
                    "{'M':{'m':{'S':%s},'n':{'N':%u},'r':{'N':'0'},'t':{'N':%u},'d':{'N':%u},"
                    "'h':{'N':%u},'a':{'N':%d},'s':{'N':%d},'i':{'S':%s}",
                    letters[claim->mode], (uint64_t)claim->slots, ms_up(claim->ttl_ns),
-                   ms_up(claim->delay_ns), ms_up(claim->hold_ns), date, date, c->dynamo->info);
+                   ms_up(claim->delay_ns), ms_up(claim->hold_ns), ddb_known_date(c->dynamo),
+                   ddb_date(c->dynamo), c->dynamo->info);
     if (claim->proclaim)
         ddb_json_write(&call->body, ",'p':{'S':%s}", claim->proclaim);
     if (token)
@@ -202,7 +202,7 @@ static void write_seal(struct dynamo_claim *c, uint64_t token)
                    "'#t':'token','#u':'until','#k':'k','#r':'r','#a':'a','#v':'v'},"
                    "'ExpressionAttributeValues':{':1':{'N':'1'},':t':{'N':%u},':u':{'N':%u},"
                    "':a':{'N':%d}}}",
-                   c->leased.owner, token, token + TOKEN_BLOCK - 1, ddb_date(c->dynamo));
+                   c->leased.owner, token, token + TOKEN_BLOCK - 1, ddb_known_date(c->dynamo));
 }
 
 /* ---- a claim of ours ---- */
@@ -222,7 +222,7 @@ static void write_renew(struct dynamo_claim *c, struct call *call, uint64_t hold
         "'ExpressionAttributeValues':{':1':{'N':'1'},':a':{'N':%d},':e':{'N':%d}",
         hold_ms == UINT64_MAX ? "" : ", #c.#me.#h = :h", ttl ? ", #c.#me.#t = :t" : "",
         c->leased.owner, hold_ms == UINT64_MAX ? "" : ",\"#h\":\"h\"", ttl ? ",\"#t\":\"t\"" : "",
-        ddb_date(c->dynamo), ends_s(c));
+        ddb_known_date(c->dynamo), ends_s(c));
     if (hold_ms != UINT64_MAX)
         ddb_json_write(&call->body, ",':h':{'N':%u}", hold_ms);
     if (ttl)
@@ -240,7 +240,7 @@ static void write_ghost(struct dynamo_claim *c, uint64_t ghost_ms)
         "'#me':%s,'#g':'g','#h':'h','#r':'r','#a':'a'},"
         "'ExpressionAttributeValues':{':1':{'N':'1'},':g':{'BOOL':true},':h':{'N':%u},"
         "':r':{'N':%u},':a':{'N':%d}}}",
-        c->leased.owner, ghost_ms, c->ghost_number, ddb_date(c->dynamo));
+        c->leased.owner, ghost_ms, c->ghost_number, ddb_known_date(c->dynamo));
 }
 
 static void write_removal(struct dynamo_claim *c)
@@ -306,9 +306,11 @@ static void write_break(struct call *call, struct dynamo *d, const char *name, s
                    item->v);
 }
 
-static bool mentions(const struct json *attributes, const char *owner)
+static bool holds(const struct json *attributes, const char *owner)
 {
-    return ddb_json_get(ddb_attribute(attributes, "claims", "M"), owner) != NULL;
+    const struct json *claim = ddb_json_get(ddb_attribute(attributes, "claims", "M"), owner);
+    const struct json *ghost = ddb_attribute(ddb_json_get(claim, "M"), "g", "BOOL");
+    return claim && !(ghost && ghost->truth);
 }
 
 const struct dialect ddb_own = {
@@ -317,7 +319,7 @@ const struct dialect ddb_own = {
     .attribute = "claims",
     .value = "{\"N\":\"0\"}",
     .read = ddb_item_read,
-    .mentions = mentions,
+    .holds = holds,
     .ask = write_ask,
     .take = write_take,
     .token = token_of,

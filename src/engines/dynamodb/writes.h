@@ -27,7 +27,7 @@ struct dialect {
     enum stile_status (*read)(struct item *item, struct dynamo *dynamo,
                               const struct json *attributes, uint64_t seen_ns,
                               struct stile_error *err);
-    bool (*mentions)(const struct json *attributes, const char *owner); /* it holds the lock */
+    bool (*holds)(const struct json *attributes, const char *owner); /* no ghost of it */
 
     /* Takes a name that is free. */
     void (*ask)(struct dynamo_claim *c);
