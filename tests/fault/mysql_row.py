@@ -86,6 +86,25 @@ def plain_transactions(t, server):
     session.close()
 
 
+@on_server(mode="row")
+def busy_without_a_wait(t, server):
+    """A server that reports a lock wait time-out at once is asked about once a second, and then granted"""
+    token_of(t)
+    server.sql("create trigger busy before insert on stile_row for each row "
+               "signal sqlstate 'HY000' set mysql_errno = 1205")
+    waiting = t.start("run", "y", "--", "sh", "-c", "echo in")
+    def asked():
+        return int(server.sql("select variable_value from information_schema.global_status where "
+                              "variable_name = 'com_insert_select'"))
+    spin(lambda before=asked(): asked() > before)
+    before = asked()
+    server.sql("select sleep(4)")  # so long by the server's clock
+    assert asked() - before < 20, asked() - before
+    server.sql("drop trigger busy")
+    expect(waiting.line(), "in")
+    expect(waiting.wait(), 0)
+
+
 @on_server()
 def sessions_are_bounded(t, server):
     """sessions=: one lock more than that is refused, with what to say; the others stay"""
@@ -114,4 +133,4 @@ def answers_are_lost(t, server):
 
 
 run_tests([session_is_killed, server_crashes, holder_is_killed, holder_is_stopped,
-           plain_transactions, sessions_are_bounded, answers_are_lost])
+           plain_transactions, busy_without_a_wait, sessions_are_bounded, answers_are_lost])

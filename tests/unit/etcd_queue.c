@@ -353,6 +353,19 @@ static void a_slot_comes_free(void **state)
     free(base);
 }
 
+/* ---- leases ---- */
+
+static void a_huge_lease_is_not_believed(void **state)
+{
+    (void)state;
+    assert_int_equal(etcd_lease_ttl_ns(10, 10), 10 * NS_PER_SEC);
+    assert_int_equal(etcd_lease_ttl_ns(10, 3), 3 * NS_PER_SEC);
+    assert_int_equal(etcd_lease_ttl_ns(1, 75), 75 * NS_PER_SEC); /* --election-timeout=50000 */
+    assert_int_equal(etcd_lease_ttl_ns(1, 76), 75 * NS_PER_SEC);
+    assert_int_equal(etcd_lease_ttl_ns(1, INT64_MAX), 75 * NS_PER_SEC);
+    assert_int_equal(etcd_lease_ttl_ns(1000, INT64_MAX), 1000 * NS_PER_SEC);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -371,6 +384,7 @@ int main(void)
         cmocka_unit_test(longer_names_are_in_nobodys_way),
         cmocka_unit_test(plain_keys_of_longer_names_are_in_nobodys_way),
         cmocka_unit_test(a_slot_comes_free),
+        cmocka_unit_test(a_huge_lease_is_not_believed),
     };
     return cmocka_run_group_tests_name("etcd_queue", tests, NULL, NULL);
 }

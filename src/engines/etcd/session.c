@@ -26,6 +26,7 @@
 #define PATIENCE_MAX_NS (2 * NS_PER_SEC)
 #define CLOSE_NS        (1 * NS_PER_SEC)
 #define LEASES_MAX      64
+#define RAISED_MAX_S    75 /* one and a half of the longest election timeout */
 #define LEASE_TIMERS    2
 /* The server gives up a request after 5 s and two election timeouts, by default of 1 s each. */
 #define AUDIT_NS   (10 * NS_PER_SEC)
@@ -127,6 +128,13 @@ static void renew(struct lease *lease)
     loop_arm(lease->etcd->engine.loop, &lease->timer, lease->sent_ns + patience(lease));
 }
 
+/* A longer one than asked for and than servers raise leases to is not believed. */
+uint64_t etcd_lease_ttl_ns(int64_t asked_s, int64_t answered_s)
+{
+    int64_t most_s = asked_s > RAISED_MAX_S ? asked_s : RAISED_MAX_S;
+    return (uint64_t)(answered_s < most_s ? answered_s : most_s) * NS_PER_SEC;
+}
+
 static void renewed(struct lease *lease, int64_t seconds)
 {
     struct etcd *etcd = lease->etcd;
@@ -137,7 +145,7 @@ static void renewed(struct lease *lease, int64_t seconds)
         return;
     }
     lease->renewed_ns = lease->sent_ns;
-    lease->ttl_ns = (uint64_t)seconds * NS_PER_SEC;
+    lease->ttl_ns = etcd_lease_ttl_ns(lease->seconds, seconds);
     etcd->engine.events->session_renewed(&etcd->engine, lease, lease->renewed_ns, lease->ttl_ns);
     etcd->lease_events->ready(lease);
 }
@@ -267,7 +275,7 @@ static void on_granted(void *data, const ProtobufCMessage *message, const struct
     lease->id = answer->id;
     lease->late = 0;
     lease->renewed_ns = lease->sent_ns;
-    lease->ttl_ns = (uint64_t)answer->ttl * NS_PER_SEC;
+    lease->ttl_ns = etcd_lease_ttl_ns(lease->seconds, answer->ttl);
     put_owner(lease);
     etcd->engine.events->session_renewed(&etcd->engine, lease, lease->renewed_ns, lease->ttl_ns);
     etcd->lease_events->ready(lease);

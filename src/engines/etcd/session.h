@@ -35,6 +35,8 @@ struct lease_events {
     void (*ended)(struct lease *lease);                                 /* with all its keys */
 };
 
+/* What an answer makes of a lease that was asked for. */
+uint64_t etcd_lease_ttl_ns(int64_t asked_s, int64_t answered_s);
 struct lease *etcd_lease_for(struct etcd *etcd, uint64_t ttl_ns); /* NULL: out of memory */
 /* True: it is live and lasts; else ready() or failed() follows. */
 bool etcd_lease_ensure(struct lease *lease);

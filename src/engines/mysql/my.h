@@ -37,6 +37,7 @@ struct my_claim {
     uint64_t waited_ns;               /* inside the server, the last time */
     bool in_queue;    /* mode=row: its session has the queue's lock, or waits for it */
     unsigned retries; /* mode=row: how often the server rolled it back */
+    bool hasty;       /* mode=row: the server did not wait for the row */
     char key[KEY_HEX_MAX];
 };
 

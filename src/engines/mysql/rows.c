@@ -22,6 +22,7 @@
 /* ---- statements ---- */
 
 #define SLICE_S 1 /* the shortest that InnoDB waits */
+#define PAUSE   "DO SLEEP(1);"
 #define MARK    "CONCAT('stile row ',CONNECTION_ID())"
 
 static bool is_shared(struct sql_claim *c)
@@ -70,11 +71,11 @@ char *maria_sql_row_take(struct sql_claim *c, uint64_t ttl_ns)
     if (wait && !my_claim_of(c)->in_queue)
         queue_prefix(turn, sizeof turn, c, identity);
     return maria_sql_written(
-        "%s%sINSERT IGNORE INTO stile_row SELECT X'%s' FROM DUAL WHERE NOT EXISTS "
+        "%s%s%sINSERT IGNORE INTO stile_row SELECT X'%s' FROM DUAL WHERE NOT EXISTS "
         "(SELECT 1 FROM stile_row r WHERE r.name=X'%s');START TRANSACTION;"
         "SELECT 1 FROM stile_row WHERE name=X'%s' %s%s%s",
-        before, turn, c->stored, c->stored, c->stored, how_to_lock(c), wait ? "" : " NOWAIT",
-        wait ? identity : "");
+        before, turn, wait && my_claim_of(c)->hasty ? PAUSE : "", c->stored, c->stored, c->stored,
+        how_to_lock(c), wait ? "" : " NOWAIT", wait ? identity : "");
 }
 
 char *maria_sql_row_grant(struct sql_claim *c)
@@ -172,6 +173,7 @@ char *maria_sql_row_break_hold(const struct my *my, const char *stored, uint64_t
 
 static void count(struct sql_claim *c);
 static void take(struct sql_claim *c);
+static void take_again(struct sql_claim *c, const struct answer *a);
 
 static bool is_up(const struct sql_claim *c)
 {
@@ -366,7 +368,7 @@ static void on_taken(void *data, const struct answer *a)
     if (c->withdrawn && is_up(c))
         maria_row_clear(c);
     else if (a->err && maria_error_is_busy(a->code) && is_up(c) && claim_of(c)->wait)
-        take(c); /* it stays the first in the queue */
+        take_again(c, a);
     else if (refused && is_up(c) && (!claim_of(c)->wait || my_claim_of(c)->retries++ < RETRIES_MAX))
         step_back(c, 0);
     else if (a->err)
@@ -390,6 +392,15 @@ static void take(struct sql_claim *c)
         sql_claim_abandon(c, &err);
 }
 
+/* It stays the first in the queue. A server, or what is in front of it, may answer without having
+ * waited: then the wait is a sleep. */
+static void take_again(struct sql_claim *c, const struct answer *a)
+{
+    uint64_t waited_ns = loop_now(my_of_claim(c)->engine.loop) - a->sent_ns;
+    my_claim_of(c)->hasty = waited_ns < SLICE_S * NS_PER_SEC / 2;
+    take(c);
+}
+
 void maria_row_claim(struct engine *engine, struct claim *claim)
 {
     struct sql_claim *c = sql_claim_of(claim);
@@ -398,7 +409,7 @@ void maria_row_claim(struct engine *engine, struct claim *claim)
     if (!maria_claim_begin(c))
         return;
     my_claim_of(c)->retries = 0;
-    my_claim_of(c)->in_queue = false;
+    my_claim_of(c)->in_queue = my_claim_of(c)->hasty = false;
     if (sql_pool_take(&session, pool_of(engine), &err)) {
         sql_claim_fail(c, &err);
         return;
