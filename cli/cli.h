@@ -152,6 +152,7 @@ struct verb {
     uint64_t accepts;            /* bits OPT_... */
     uint64_t alone;              /* bits of the options with which no command is given */
     bool without_engine;         /* the verb uses none, and -e is no option of it */
+    bool negatives;              /* a word such as -2 is an operand */
     size_t min_args, max_args;
     const char *argument;          /* what is missing if there are too few; NULL: NAME */
     const char *operands;          /* what follows the options in the usage line */

@@ -131,12 +131,12 @@ const struct verb verb_crdt_counter_add = {
     .accepts = OPT_JSON,
     .min_args = 1,
     .max_args = 2,
+    .negatives = true,
     .argument = "KEY",
     .operands = "KEY [NUMBER]",
-    .about =
-        "Adds NUMBER, or 1, to the counter in the cell KEY and prints its value. Put "
-        "-- before a negative number. No lock is needed. If the outcome is not known (exit 69), a "
-        "repetition may count twice.",
+    .about = "Adds NUMBER, or 1, to the counter in the cell KEY and prints its value. NUMBER may "
+             "be negative. No lock is needed. If the outcome is not known (exit 69), a repetition "
+             "may count twice.",
     .run = counter_add,
 };
 

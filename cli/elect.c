@@ -5,12 +5,14 @@
  * The warden of `stile run` does the work, and campaigns instead of acquiring. When the tree of CMD
  * is gone and the leadership over, it campaigns again. */
 #include <signal.h>
+#include <string.h>
 
 #include "process.h"
 
 /* A command that ends at once must not make its host the leader again and again. */
 #define PAUSE_FIRST_MS 1000
 #define PAUSE_MAX_MS   30000
+#define CELL_NAME_MAX  (STILE_NAME_MAX - strlen("elect:")) /* of which the cell is named */
 #define LED_LONG_MS    10000 /* a leadership of this length was no such failure */
 
 struct elect {
@@ -24,12 +26,19 @@ struct elect {
 static int check_value(struct warden_job *job, struct stile_client *client)
 {
     const struct stile_caps *caps = stile_client_caps(client);
-    bool given = ((struct elect *)job)->options->given & OPT_PROCLAIM;
-    if (!given || caps->proclaims || (caps->cells && caps->token))
+    const struct options *options = ((struct elect *)job)->options;
+    if (!(options->given & OPT_PROCLAIM) || caps->proclaims)
         return WARDEN_GO_ON;
-    say("elect: %s has no %s, so a leader cannot proclaim a value; leave --proclaim out, or use an "
-        "engine that has both (stile caps URL prints it)",
-        caps->engine, caps->token ? "cells" : "tokens");
+    if (caps->cells && caps->token && strlen(options->args[0]) <= CELL_NAME_MAX)
+        return WARDEN_GO_ON;
+    if (caps->cells && caps->token)
+        say("elect: with %s, the name of an election that proclaims a value has at most %zu bytes; "
+            "this one has %zu",
+            caps->engine, CELL_NAME_MAX, strlen(options->args[0]));
+    else
+        say("elect: %s has no %s, so a leader cannot proclaim a value; leave --proclaim out, or "
+            "use an engine that has both (stile caps URL prints it)",
+            caps->engine, caps->token ? "cells" : "tokens");
     return EXIT_ENGINE;
 }
 
@@ -77,6 +86,12 @@ static int warden(struct options *options, const struct signals *signals, const 
 
 static int elect(struct options *options)
 {
+    size_t size = options->given & OPT_PROCLAIM ? strlen(options->proclaim) : 0;
+    if (size > STILE_PROCLAIM_MAX) {
+        say("elect: --proclaim: %zu bytes, %d is the limit; see stile elect --help", size,
+            STILE_PROCLAIM_MAX);
+        return EXIT_USAGE;
+    }
     int code = run_check_nesting("elect", options);
     return code != 0 ? code : front_run("elect", "the leadership", 1, warden, options);
 }

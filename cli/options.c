@@ -433,6 +433,12 @@ static void set_fallbacks(struct options *options, const struct verb *verb)
     }
 }
 
+static bool is_operand(const struct verb *verb, const char *word)
+{
+    return word[0] != '-' || word[1] == '\0' ||
+           (verb->negatives && word[1] >= '0' && word[1] <= '9');
+}
+
 int options_parse(struct options *options, const struct verb *verb, int argc, char **argv)
 {
     *options = (struct options){.wait_ms = -1, .args = argv};
@@ -445,7 +451,7 @@ int options_parse(struct options *options, const struct verb *verb, int argc, ch
         return without_command(options, verb, argv + 1);
 
     for (char **at = argv + 1; at < end;) {
-        if ((*at)[0] != '-' || (*at)[1] == '\0') {
+        if (is_operand(verb, *at)) {
             options->args[options->n_args++] = *at++;
             continue;
         }

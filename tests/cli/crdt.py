@@ -20,7 +20,9 @@ def counters(t):
     expect(t.stile("cell", "get", "hits").returncode, 1)  # reading writes nothing
     expect(crdt(t, "counter", "add", "hits"), "1\n")
     expect(crdt(t, "counter", "add", "hits", "41"), "42\n")
-    expect(crdt(t, "counter", "add", "hits", "--", "-50"), "-8\n")
+    expect(crdt(t, "counter", "add", "hits", "-50"), "-8\n")
+    expect(crdt(t, "counter", "add", "hits", "--", "-50"), "-58\n")
+    expect(crdt(t, "counter", "add", "hits", "50"), "-8\n")
     expect(json.loads(crdt(t, "counter", "get", "--json", "hits")), {"key": "hits", "value": -8})
     expect(json.loads(crdt(t, "counter", "add", "--json", "hits", "8")), {"key": "hits", "value": 0})
 

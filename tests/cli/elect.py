@@ -199,7 +199,12 @@ def odd_values(t):
     line = t.stile("leader", "n %d").stdout
     assert "\x1b" not in line and "proclaims a b%s\u00e4" in line, line
     done = t.stile("elect", "--proclaim", "v" * 1025, "y", "--", "true")
-    assert done.returncode in (64, 69), done.stderr
+    expect(done.returncode, 64)
+    assert "1025 bytes, 1024 is the limit" in done.stderr, done.stderr
+    done = t.stile("elect", "--proclaim", "v", "y" * 507, "--", "true")
+    expect(done.returncode, 69)
+    assert "at most 506 bytes" in done.stderr, done.stderr
+    expect(t.stile("elect", "--once", "--proclaim", "v", "y" * 506, "--", "true").returncode, 0)
 
 
 run_tests([nobody, leads_and_resigns, not_elected, another_leads_next, lost_and_led_again, lost_once,
