@@ -237,6 +237,19 @@ def counter_is_cleared(t, server):
 
 
 @on_server()
+def counter_is_dropped(t, server):
+    """One of the three is dropped, or the row of the epoch deleted: nothing is granted until setup is run again"""
+    for change in "drop sequence stile.tokens", "drop table stile.life", "drop table stile.epoch; truncate stile.life", \
+            "delete from stile.epoch; truncate stile.life":
+        token = token_of(t)
+        clock_passes(server)
+        server.sql(change)
+        refused(t)
+        expect(t.stile("setup").returncode, 0)
+        assert token_of(t) > token, change
+
+
+@on_server()
 def counter_is_logged(t, server):
     """ALTER TABLE SET LOGGED: refused, as a crash would not be noticed; the doctor says what to do"""
     before = token_of(t)
@@ -321,5 +334,5 @@ def older_calls_are_over(t, server):
 
 run_tests([comes_back, no_grant_waits_for_the_disk, an_epoch_is_used_up, first_callers_at_once, standby_is_promoted,
            primary_is_rewound, backup_is_restored, dump_is_restored, data_alone_is_restored, database_is_copied,
-           counter_is_cleared, counter_is_logged, upgraded, downgraded_and_upgraded,
+           counter_is_cleared, counter_is_dropped, counter_is_logged, upgraded, downgraded_and_upgraded,
            older_calls_are_over])

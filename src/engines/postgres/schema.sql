@@ -97,27 +97,35 @@ begin;
 -- crash (an unlogged table is emptied then, and empty on a standby that is promoted) or in an orderly
 -- way (started). A copy of the table or of its row is another file, or was written by another
 -- transaction. Tokens are below `ends`; for the next one a new epoch begins.
+-- What was dropped by hand is made again: without one of the three nothing is granted, and with a new one
+-- the next epoch begins.
 do $$ begin
-    if to_regclass('stile.epoch') is not null then
-        return;
+    if to_regclass('stile.epoch') is null then
+        create table stile.epoch (
+            one boolean primary key default true check (one),
+            epoch bigint not null
+        );
     end if;
-    create table stile.epoch (
-        one boolean primary key default true check (one),
-        epoch bigint not null
-    );
-    insert into stile.epoch (epoch) values (0);
-    create unlogged table stile.life (
-        one boolean primary key default true check (one),
-        started timestamptz not null,
-        file text not null,
-        made_by xid,
-        ends bigint not null
-    );
-    -- Older servers have logged sequences only, which do no harm.
-    execute case when current_setting('server_version_num')::integer >= 150000
-            then 'create unlogged sequence stile.tokens' else 'create sequence stile.tokens' end;
-    grant select on stile.life to public;
-    grant usage on sequence stile.tokens to public;
+    if to_regclass('stile.life') is null then
+        create unlogged table stile.life (
+            one boolean primary key default true check (one),
+            started timestamptz not null,
+            file text not null,
+            made_by xid,
+            ends bigint not null
+        );
+        grant select on stile.life to public;
+    end if;
+    if to_regclass('stile.tokens') is null then
+        -- Older servers have logged sequences only, which do no harm.
+        execute case when current_setting('server_version_num')::integer >= 150000
+                then 'create unlogged sequence stile.tokens' else 'create sequence stile.tokens' end;
+        grant usage on sequence stile.tokens to public;
+    end if;
+    if not exists (select from stile.epoch) then
+        insert into stile.epoch (epoch) values (0);
+        delete from stile.life;
+    end if;
 end $$;
 grant select on stile.epoch to public; -- show names a token that later ones are larger than
 

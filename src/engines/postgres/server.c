@@ -267,8 +267,8 @@ static bool is_done(const PGresult *result)
     return PQresultStatus(result) == PGRES_COMMAND_OK || PQresultStatus(result) == PGRES_TUPLES_OK;
 }
 
-/* Whether this very script has been run already, and all its tables are there. Without the
- * privilege to check, the script is run: its error says what is missing. */
+/* Whether this very script has been run already, and all its tables are there, with their rows.
+ * Without the privilege to check, the script is run: its error says what is missing. */
 static bool is_complete(PGconn *conn)
 {
     const char *values[] = {postgres_schema};
@@ -284,7 +284,7 @@ static bool is_complete(PGconn *conn)
         "'guarded', "
         "'guard_floor', 'guard_state', 'once_key']) t where "
         "pg_catalog.to_regclass(('stile.' "
-        "operator(pg_catalog.||) t)) is not null",
+        "operator(pg_catalog.||) t)) is not null and exists (select from stile.epoch)",
         1, NULL, values, NULL, NULL, 0);
     bool complete =
         is_done(result) && PQntuples(result) == 1 && *postgres_value(result, 0, 0) == 't';
