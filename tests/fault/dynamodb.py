@@ -44,6 +44,20 @@ def trouble_is_waited_out(t, server, proxy):
 
 
 @with_proxy
+def writes_in_conflict(t, _server, proxy):
+    """another program's transaction, or another region, has the item: a claim, a release and a put are repeated"""
+    for kind in "TransactionConflictException", "ReplicatedWriteConflictException":
+        def conflict(containing="", answer=Answer(400, b'{"__type":"com.amazonaws#%s"}' % kind.encode())):
+            return proxy.rule("UpdateItem", answer, AGAIN, containing)
+        rules = [conflict("SET #c = :c"), conflict("REMOVE #c.#me")]
+        owner, _ = acquire(t, kind, "--try")
+        expect(release(t, kind, owner).returncode, 0)
+        rules.append(conflict("#l = :l"))
+        expect(t.stile("cell", "put", kind).returncode, 0)
+        expect([rule.left for rule in rules], [0, 0, 0])
+
+
+@with_proxy
 def late_claim_is_not_granted(t, server, proxy):
     """a try without an answer is withdrawn: its requests that arrive later are not granted"""
     proxy.rule("UpdateItem", LATE, 1000, containing="SET #c = :c")
@@ -271,7 +285,7 @@ def trouble_while_counting(t, server, proxy):
     grow(tokens)
 
 
-run_if_installed([trouble_is_waited_out, late_claim_is_not_granted, late_repetition_is_not_granted,
+run_if_installed([trouble_is_waited_out, writes_in_conflict, late_claim_is_not_granted, late_repetition_is_not_granted,
                   dead_holder_and_tries, renewing_holder_is_waited_for, throttled_holder_keeps_its_lock,
                   holder_without_answers_stops_in_time, example_of_a_guard, deleted_item, deleted_under_many,
                   deleted_all_the_time, late_block, used_up_block, trouble_while_counting])

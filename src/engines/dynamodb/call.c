@@ -99,6 +99,15 @@ static bool is_one_of(const char *type, const char *const *types)
     return false;
 }
 
+/* Another program's transaction, or a write in another region of a strongly consistent table, has
+ * the item: nothing was executed, and it is over soon. */
+static bool is_in_conflict(const char *type)
+{
+    static const char *const types[] = {"TransactionConflictException",
+                                        "ReplicatedWriteConflictException", NULL};
+    return is_one_of(type, types);
+}
+
 static bool is_throttled(const char *type)
 {
     static const char *const types[] = {"ProvisionedThroughputExceededException",
@@ -169,6 +178,10 @@ static void handle_error(struct call *call)
     read_error(call, message);
     if (strcmp(call->type, "ConditionalCheckFailedException") == 0) {
         answer(call, CALL_CONDITION);
+    } else if (is_in_conflict(call->type)) {
+        error_set(&call->err, STILE_UNREACHABLE, (int)code, "another write is under way: %s",
+                  *message ? message : call->type);
+        try_again(call);
     } else if (code == 429 || is_throttled(call->type)) {
         error_set(&call->err, STILE_UNREACHABLE, (int)code, "throttled: %s",
                   *message ? message : "too many requests for the table's capacity");
