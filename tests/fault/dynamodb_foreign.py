@@ -71,6 +71,21 @@ def writings_of_another(t, server, proxy):
 
 
 @with_proxy
+def renewals_of_before(t, server, proxy):
+    """renewals are not executed, and each is answered like the one before: the command is stopped in time"""
+    for options, key in ("", "lock/x"), ("&dialect=amazon", "x"):
+        held = t.start("run", "-e", t.env["STILE_ENGINE"] + options, "--ttl", "3s", "x", "--", "sh", "-c",
+                       "echo in; exec sleep 100")
+        expect(held.line(), "in")
+        def stored(key=key):
+            return server.call("GetItem", {"TableName": "locks", "Key": {"key": {"S": key}}})["Item"]
+        spin(lambda before=stored(), now=stored: now() != before)
+        proxy.rule("UpdateItem", Answer(200, json.dumps({"Attributes": stored()}).encode()), 1000)
+        expect(held.wait(), 76)
+        proxy.rules.clear()
+
+
+@with_proxy
 def same_page(t, _server, proxy):
     """a cache answers each page of a list with the first one: the list ends, and says so"""
     proxy.rule("Scan", Answer(200, b'{"Items":[],"LastEvaluatedKey":{"key":{"S":"lock/x"}}}'), 1000)
@@ -180,5 +195,5 @@ def sockets_with_a_byte(t, _server, _proxy):
         expect((done.returncode, reader.recv(16)), (0, b"oi"), done.stderr)
 
 
-run_if_installed([readings_of_another, writings_of_another, same_page, pages_of_the_proxy, no_time_at_all,
+run_if_installed([readings_of_another, writings_of_another, renewals_of_before, same_page, pages_of_the_proxy, no_time_at_all,
                   items_of_others, many_odd_names, sockets_with_a_byte])

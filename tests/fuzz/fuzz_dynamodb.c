@@ -77,7 +77,7 @@ static void check_item(const struct dialect *dialect, struct dynamo *d, const st
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
-    struct dynamo d = {0};
+    struct dynamo d = {.date_offset_s = INT64_C(1) << 31}; /* claims are judged by it */
     char *text = malloc(size + 1);
     MUST(text);
     memcpy(text, bytes, size);

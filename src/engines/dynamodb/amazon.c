@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 
-#define UUID_ROOM 37
+#define UUID_ROOM sizeof(((struct dynamo_claim *)0)->version)
 #define NAMES     "'ExpressionAttributeNames':{'#o':'ownerName','#r':'isReleased'"
 #define IS_OURS   "#o = :o AND (attribute_not_exists(#r) OR #r <> :1)"
 
@@ -66,9 +66,9 @@ static void replace(struct dynamo_claim *c, const struct item *item)
 /* A heartbeat, with the token if there is one, and with the TTL that a resumption gives. */
 static void beat(struct dynamo_claim *c, struct call *call, const uint64_t *token)
 {
-    char uuid[UUID_ROOM], lease[24];
+    char lease[24];
     bool ttl = c->state == CLAIM_RESUMING && leased_base(&c->leased)->ttl_given;
-    draw_version(c, uuid);
+    draw_version(c, c->version);
     lease_text(c, lease);
     begin(c, call, KEY_AMAZON);
     ddb_json_write(&call->body,
@@ -77,7 +77,7 @@ static void beat(struct dynamo_claim *c, struct call *call, const uint64_t *toke
                    "'ExpressionAttributeValues':{':o':{'S':%s},':1':{'S':'1'},':v':{'S':%s}",
                    token ? ", #t = :t" : "", ttl ? ", #l = :l" : "",
                    token ? ",\"#t\":\"stileToken\"" : "", ttl ? ",\"#l\":\"leaseDuration\"" : "",
-                   c->leased.owner, uuid);
+                   c->leased.owner, c->version);
     if (token)
         ddb_json_write(&call->body, ",':t':{'N':%u}", *token);
     if (ttl)
@@ -89,6 +89,12 @@ static void renew(struct dynamo_claim *c, struct call *call, uint64_t hold_ms)
 {
     (void)hold_ms;
     beat(c, call, NULL);
+}
+
+static bool renewed(struct dynamo_claim *c, const struct json *attributes)
+{
+    const char *version = ddb_json_text(ddb_attribute(attributes, "recordVersionNumber", "S"));
+    return version && strcmp(version, c->version) == 0;
 }
 
 static void seal(struct dynamo_claim *c, uint64_t token)
@@ -190,6 +196,7 @@ const struct dialect ddb_amazon = {
     .block = 1,
     .seal = seal,
     .renew = renew,
+    .renewed = renewed,
     .release = release,
     .break_ = break_lock,
 };

@@ -169,6 +169,7 @@ static bool is_sealed(struct dynamo_claim *c, const struct json *attributes)
         !dialect_of(c)->read(&item, c->dynamo, attributes, now_of(c), &err))
         mine = ddb_item_find(&item, c->leased.owner);
     bool sealed = mine && mine->token == c->counted;
+    c->number = mine ? mine->number : 0;
     ddb_item_free(&item);
     return sealed;
 }
@@ -250,6 +251,7 @@ static void check_written(struct dynamo_claim *c)
         mine = ddb_item_find(&item, c->leased.owner);
     bool written = mine != NULL;
     uint64_t token = mine ? dialect_of(c)->token(&item, mine) : 0;
+    c->number = mine ? mine->number : 0;
     c->sweep = item.gone > GONE_MAX;
     ddb_item_free(&item);
     if (written) {
@@ -284,6 +286,7 @@ static void take_item(struct dynamo_claim *c, const struct item *item)
     if (mine && ++c->tries > TRIES_MAX) {
         fail_taken_with(c, "the counter of the table's tokens went back");
     } else if (mine) {
+        c->number = mine->number;
         grant_or_count(c, dialect_of(c)->token(item, mine));
     } else if (!ddb_item_admits(item, claim->mode, claim->slots, &ends_ns)) {
         wait_for(c, ends_ns);
@@ -443,10 +446,11 @@ static void lose(struct dynamo_claim *c)
     events_of(c)->lost(base_of(c), &err);
 }
 
-static bool holds_still(struct dynamo_claim *c, const struct json *reply)
+static bool is_renewed(struct dynamo_claim *c, const struct json *reply)
 {
     const struct json *attributes = ddb_json_get(reply, "Attributes");
-    return is_ours(c, attributes) && dialect_of(c)->holds(attributes, c->leased.owner);
+    return is_ours(c, attributes) && dialect_of(c)->holds(attributes, c->leased.owner) &&
+           dialect_of(c)->renewed(c, attributes);
 }
 
 /* Several attempts may have been executed; the first was sent first. */
@@ -454,7 +458,7 @@ static void on_renewed(struct call *call)
 {
     struct dynamo_claim *c = container_of(call, struct dynamo_claim, renewal);
     struct claim *claim = base_of(c);
-    if (call->result == CALL_OK && holds_still(c, call->reply))
+    if (call->result == CALL_OK && is_renewed(c, call->reply))
         events_of(c)->renewed(claim, call->first_ns, claim->ttl_ns);
     else if (call->result == CALL_CONDITION)
         lose(c);
@@ -632,6 +636,7 @@ static void restore(struct dynamo_claim *c, const struct item_claim *stored)
     claim->hold_ns = stored->hold_ms * NS_PER_MS;
     claim->delay_ns = stored->delay_ms * NS_PER_MS;
     claim->ttl_ns = stored->ttl_ms * NS_PER_MS;
+    c->number = stored->number;
     c->sent_ns = c->call.first_ns;
     grant(c, stored->token);
 }

@@ -40,6 +40,8 @@ struct dynamo_claim {
     uint64_t counted; /* the token, before it is granted */
     uint64_t hold_until_ns;
     uint64_t ghost_number; /* of the ghost that the release leaves */
+    uint64_t number;       /* of the claim, as the last answer had it */
+    char version[37];      /* dialect=amazon: what the last renewal writes */
 };
 
 static inline struct dynamo_claim *dynamo_claim_of(struct claim *claim)

@@ -230,6 +230,17 @@ static void write_renew(struct dynamo_claim *c, struct call *call, uint64_t hold
     ddb_json_write(&call->body, "}}");
 }
 
+static bool renewed(struct dynamo_claim *c, const struct json *attributes)
+{
+    uint64_t number;
+    const struct json *claims = ddb_attribute(attributes, "claims", "M");
+    const struct json *claim = ddb_attribute(claims, c->leased.owner, "M");
+    if (!ddb_json_u64(&number, ddb_attribute(claim, "r", "N")) || number <= c->number)
+        return false;
+    c->number = number;
+    return true;
+}
+
 static void write_ghost(struct dynamo_claim *c, uint64_t ghost_ms)
 {
     ddb_json_write(
@@ -326,6 +337,7 @@ const struct dialect ddb_own = {
     .block = TOKEN_BLOCK,
     .seal = write_seal,
     .renew = write_renew,
+    .renewed = renewed,
     .release = write_release,
     .mark = write_mark,
     .break_ = write_break,

@@ -40,6 +40,8 @@ struct dialect {
     /* Stores the first of a block with the lock, if that is still this claim's. */
     void (*seal)(struct dynamo_claim *c, uint64_t token);
     void (*renew)(struct dynamo_claim *c, struct call *call, uint64_t hold_ms);
+    /* Whether an answer that has the claim was given to this renewal, and to no earlier one. */
+    bool (*renewed)(struct dynamo_claim *c, const struct json *attributes);
     /* ghost_ms: leaves a ghost for so long; 0: nothing. If one of the claim's requests may still
      * arrive, that is not granted. */
     void (*release)(struct dynamo_claim *c, uint64_t ghost_ms);
