@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/url.h"
+#include "engines/postgres/errors.h"
 #include "engines/postgres/names.h"
 #include "engines/postgres/options.h"
 #include "engines/postgres/session.h"

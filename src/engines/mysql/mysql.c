@@ -30,7 +30,6 @@
  */
 #include <string.h>
 
-#include "base/url.h"
 #include "engines/mysql/my.h"
 #include "engines/mysql/tokens.h"
 #include "engines/sql/inspect.h"
@@ -79,21 +78,13 @@ static void dispose(struct my *my)
 extern const struct engine_class maria_class, maria_table_class, maria_shedlock_class,
     maria_row_class;
 
-static bool has_param(const struct url *url, const char *key, const char *value)
-{
-    const char *given = url_param(url, key);
-    return given && strcmp(given, value) == 0;
-}
-
-/* Without asking the server. */
 static const struct stile_caps *promises(const struct url *url)
 {
-    if (has_param(url, "mode", "row"))
-        return &maria_row_class.caps;
-    if (!has_param(url, "mode", "table"))
-        return &maria_class.caps;
-    return has_param(url, "dialect", "shedlock") ? &maria_shedlock_class.caps
-                                                 : &maria_table_class.caps;
+    static const struct sql_modes modes = {.session = &maria_class,
+                                           .table = &maria_table_class,
+                                           .shedlock = &maria_shedlock_class,
+                                           .row = &maria_row_class};
+    return sql_opening_promises(url, &modes);
 }
 
 static void promise(struct my *my)

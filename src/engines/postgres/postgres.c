@@ -32,7 +32,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/url.h"
 #include "engines/postgres/pg.h"
 #include "engines/postgres/statements.h"
 #include "engines/sql/inspect.h"
@@ -65,21 +64,13 @@ static void dispose(struct pg *pg)
 extern const struct engine_class postgres_class, postgres_table_class, postgres_shedlock_class,
     postgres_row_class;
 
-static bool has_param(const struct url *url, const char *key, const char *value)
-{
-    const char *given = url_param(url, key);
-    return given && strcmp(given, value) == 0;
-}
-
-/* Without asking the server. */
 static const struct stile_caps *promises(const struct url *url)
 {
-    if (has_param(url, "mode", "row"))
-        return &postgres_row_class.caps;
-    if (!has_param(url, "mode", "table"))
-        return &postgres_class.caps;
-    return has_param(url, "dialect", "shedlock") ? &postgres_shedlock_class.caps
-                                                 : &postgres_table_class.caps;
+    static const struct sql_modes modes = {.session = &postgres_class,
+                                           .table = &postgres_table_class,
+                                           .shedlock = &postgres_shedlock_class,
+                                           .row = &postgres_row_class};
+    return sql_opening_promises(url, &modes);
 }
 
 static void promise(struct pg *pg)

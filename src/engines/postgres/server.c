@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "engines/postgres/errors.h"
 #include "engines/postgres/pg.h"
 #include "engines/postgres/statements.h"
 

@@ -126,15 +126,4 @@ void postgres_request_drop(struct session *session, struct request *request);
 enum stile_status postgres_session_renew(struct session *session, uint64_t ttl_ns);
 void postgres_session_keep(struct session *session);
 
-/* ---- errors, as a status and a sentence without secrets ---- */
-
-/* Why there is no connection, or no longer one. conn may be NULL. */
-void postgres_connection_error(struct stile_error *err, const PGconn *conn, const char *secret);
-
-/* By the class of the server's code. */
-enum stile_status postgres_error_status(const char *sqlstate);
-
-/* From an answer or notice of the server. */
-void postgres_result_error(struct stile_error *err, char sqlstate[6], const PGresult *result);
-
 #endif

@@ -3,8 +3,10 @@
 #include "engines/sql/opening.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/container.h"
+#include "base/url.h"
 #include "engines/sql/pool.h"
 
 /* ---- the steps ---- */
@@ -81,6 +83,21 @@ enum stile_status sql_opening_connect(struct engine *engine, struct stile_error 
 }
 
 /* ---- what the client promises ---- */
+
+static bool has_param(const struct url *url, const char *key, const char *value)
+{
+    const char *given = url_param(url, key);
+    return given && strcmp(given, value) == 0;
+}
+
+const struct stile_caps *sql_opening_promises(const struct url *url, const struct sql_modes *modes)
+{
+    if (has_param(url, "mode", "row"))
+        return &modes->row->caps;
+    if (!has_param(url, "mode", "table"))
+        return &modes->session->caps;
+    return has_param(url, "dialect", "shedlock") ? &modes->shedlock->caps : &modes->table->caps;
+}
 
 void sql_opening_set_class(struct engine *engine, const struct engine_class *class)
 {

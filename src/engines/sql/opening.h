@@ -41,6 +41,13 @@ static inline bool sql_opening_is_under_way(const struct opening *opening)
     return opening->step;
 }
 
+struct sql_modes {
+    const struct engine_class *session, *table, *shedlock, *row;
+};
+
+/* What the URL's mode promises, without asking the server. */
+const struct stile_caps *sql_opening_promises(const struct url *url, const struct sql_modes *modes);
+
 /* The class of the URL's mode, instead of the scheme's default. */
 void sql_opening_set_class(struct engine *engine, const struct engine_class *class);
 /* The database lacks what `stile setup` creates. */
