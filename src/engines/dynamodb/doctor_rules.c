@@ -62,6 +62,11 @@ static bool is_badly_signed(struct doctor_draft *draft, const struct doctor_fact
     return false;
 }
 
+DOCTOR_WHEN(lacks_ttl, facts->ttl_known && !facts->ttl)
+DOCTOR_WHEN(is_plain, facts->plain)
+DOCTOR_WHEN(is_provisioned, facts->described && facts->table.provisioned)
+DOCTOR_WHEN(is_unprotected, facts->described && facts->table.unprotected)
+
 static bool is_clock_off(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
     int64_t off = absolute(facts->ahead_s);
@@ -69,11 +74,6 @@ static bool is_clock_off(struct doctor_draft *draft, const struct doctor_facts *
     draft->severity = off >= CLOCK_DANGER_S ? STILE_DANGER : STILE_WARNING;
     return facts->clock_known && off >= CLOCK_WARNING_S;
 }
-
-DOCTOR_WHEN(lacks_ttl, facts->ttl_known && !facts->ttl)
-DOCTOR_WHEN(is_plain, facts->plain)
-DOCTOR_WHEN(is_provisioned, facts->described && facts->table.provisioned)
-DOCTOR_WHEN(is_unprotected, facts->described && facts->table.unprotected)
 
 const struct doctor_rule ddb_doctor_rules[] = {
     {.id = "table-missing",
