@@ -17,7 +17,7 @@ struct guard_nginx {
     const char *require;  /* which requests must carry a token: all, writes or none */
     const char *memory;   /* of the dictionary: 10m */
     int64_t wait_ms;      /* how long a larger token waits for smaller ones before it gets 503 */
-    int64_t settle_ms;    /* how long the upstream may go on after its connection was cut */
+    int64_t settle_ms;    /* how long the upstream may keep working after its connection was cut */
 };
 
 /* False for what would end a directive of nginx or a string of Lua. */

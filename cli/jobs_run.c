@@ -32,7 +32,7 @@ struct watch {
     bool lost;    /* or nearly: nothing more is reported to the engine */
     bool stopped; /* by this process, which was asked to end */
     int64_t grace_ms, extend_ms;
-    int64_t finish_ms; /* until when it may go on; INT64_MAX: no signal has come */
+    int64_t finish_ms; /* until when it may continue; INT64_MAX: no signal has come */
 };
 
 static pid_t command_of(const struct watch *w)

@@ -231,7 +231,7 @@ char *hint_command(const struct options *options, const char *verb, const char *
 
 /* ---- grant.c ---- */
 
-/* Whom a wait is told. */
+/* Where messages about a wait go. */
 enum audience {
     AUDIENCE_NONE,
     AUDIENCE_TERMINAL, /* one line, after a second */
@@ -314,7 +314,8 @@ struct warden_job {
     const char *verb;   /* for messages */
     bool may_leave;     /* the verb has --leave */
     bool needs_token;   /* refuses an engine without tokens before it waits */
-    size_t keep_output; /* not 0: stdout is passed on by the warden, which keeps so much of it */
+    size_t keep_output; /* not 0: stdout is passed on by the warden, which keeps this many bytes of
+                           it */
     /* The engine is open, and nothing is held. WARDEN_GO_ON, or an exit code. */
     int (*opened)(struct warden_job *job, struct stile_client *client);
     /* The wait was too long. WARDEN_GO_ON: that is reported, and is EXIT_NOT_ACQUIRED. */
@@ -383,7 +384,7 @@ const char *relay_whole(const struct relay *relay, size_t *n);
 int relay_error(const struct relay *relay);
 /* Once it is over, of RELAY_KEPT bytes: the last lines, without colours. */
 void relay_text(const struct relay *relay, char out[RELAY_KEPT + 1]);
-/* Its thread goes on if it is not over, and frees it. */
+/* If it is not over, its thread continues, and frees it. */
 void relay_free(struct relay *relay);
 
 /* ---- jobs_run.c ---- */

@@ -155,7 +155,7 @@ struct worker_seen {
     uint64_t heard_ns;   /* when it was last seen to be alive */
     size_t write;        /* the event of the write that is under way; SIZE_MAX: none */
     uint64_t died_ns;    /* 0: it was not killed */
-    uint64_t resumed_ns; /* when it was last let go on */
+    uint64_t resumed_ns; /* when it was last continued */
     uint64_t broken_from_ns, broken_until_ns; /* its connection may take its locks with it */
 };
 

@@ -12,11 +12,11 @@
 #define PAUSE_MS      100 /* between two injections, and up to so much more: */
 #define PAUSE_MORE_MS 500
 #define PATIENCE_NS   (1500 * NS_PER_MS) /* for a worker in its gap; then any is taken */
-#define ANYWHERE_EACH 3 /* one of so many injections does not look for a worker in its gap */
+#define ANYWHERE_EACH 3 /* one in this many injections does not look for a worker in its gap */
 #define SLOW_WAIT_NS  (120 * NS_PER_MS)
 #define SLOW_PASS_NS  (15 * NS_PER_MS)
-#define BREAK_MS      800             /* a stopped holder whose lock is broken goes on after that */
-#define DANGER_NS     NS_PER_S        /* after the end of a connection */
+#define BREAK_MS      800      /* a stopped holder whose lock is broken continues after that */
+#define DANGER_NS     NS_PER_S /* after the end of a connection */
 #define SCRIPT_NS     (90 * NS_PER_S) /* the most that the script may take */
 
 /* ---- which ---- */

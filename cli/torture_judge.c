@@ -12,7 +12,7 @@
 
 #define BOUND_NS    (10 * NS_PER_S) /* a waiter of a free name is granted it by then */
 #define ANSWER_NS   (15 * NS_PER_S) /* a wait that is over, and a release, are answered by then */
-#define HANDOVERS   4               /* so many show whether a release frees a lock */
+#define HANDOVERS   4               /* this many show whether a release frees a lock */
 #define NO_LEASE_MS 1000            /* a lock without a lease is free sooner than that */
 
 /* ---- promises that the checker does not know ---- */

@@ -19,7 +19,7 @@
 #define GAP_MS        3 /* between reading and writing, at least */
 #define GAP_MORE_MS   5
 #define LONG_GAP_MS   60
-#define LONG_GAP_EACH 16                /* one of so many gaps is long */
+#define LONG_GAP_EACH 16                /* one in this many gaps is long */
 #define PAUSE_MS      50                /* after a failure */
 #define SAMPLE_MS     50                /* between two looks at the deadline */
 #define STALL_NS      (250 * NS_PER_MS) /* without any time for this process: it was paused */

@@ -181,7 +181,7 @@ static void on_granted(struct check *check, const struct event *event)
     hold(check, event);
 }
 
-/* The deadline was longer than so much ago. A claim without one has UINT64_MAX. */
+/* The deadline passed more than this long ago. A claim without one has UINT64_MAX. */
 static bool is_past(uint64_t deadline_ns, uint64_t margin_ns, uint64_t ns)
 {
     return deadline_ns < ns && ns - deadline_ns > margin_ns;

@@ -15,7 +15,8 @@
  * - untold: A holder whose deadline has passed is told that it has lost its lock before it does
  *   anything else with it, in time if it runs, and in every way in which it can ask; one whose lock
  *   was broken is told within a second. No claim is granted after its own deadline.
- * - false-loss: A holder is told of a loss only if its deadline has passed or its lock was broken.
+ * - false-loss: A holder gets a report of a loss only if its deadline has passed or its lock was
+ * broken.
  * - starved: A waiter is granted or answered within a bound after its name became free, it asked,
  *   or the last fault, whichever came last. Waiters that have died may cost two seconds each. If
  *   nothing is wrong, a release wakes the next waiter: the bound after it is shorter.

@@ -33,7 +33,7 @@ struct fault {
 enum fault_aim {
     AT_CLIENT,
     AT_SERVER, /* strikes only a server that is up and runs */
-    IN_ORDER,  /* nothing is wrong: somebody just does this */
+    IN_ORDER,  /* nothing is wrong: an operator does this */
 };
 
 struct fault_class {

@@ -50,7 +50,7 @@ struct server {
     bool down;                      /* nothing listens */
     bool stopped;                   /* its kernel accepts and buffers, the server does nothing */
     int64_t clock_us;               /* what its wall clock is off by */
-    uint64_t slow_ns;               /* its answers take up to so much longer */
+    uint64_t slow_ns;               /* its answers take up to this much longer */
     struct connection *connections; /* all there ever were, the latest first */
     void *data;
 };
@@ -71,7 +71,7 @@ struct connection {
     struct server *server;
     struct process *process;
     struct stream *stream; /* NULL: the client has closed it */
-    bool accepted, ended;  /* ended: the server has closed it, or was told of its end */
+    bool accepted, ended;  /* ended: the server has closed it, or has learned of its end */
     struct buffer received;
     struct flight *first[2], **last[2];
     uint64_t number;       /* from 1, in the order in which they were begun */

@@ -18,7 +18,7 @@ bool redis_failover_sees(const struct redis_node *node);
 /* Of the replicas that can take its place, the one that has most; NULL: there is none. */
 struct redis_node *redis_failover_best(const struct redis_node *primary);
 void redis_failover_promote(struct redis_node *replica);
-/* It is told to follow the primary, and forgets what it has done meanwhile. */
+/* It begins to follow the primary, and forgets what it has done meanwhile. */
 void redis_failover_demote(struct redis_node *node, struct redis_node *primary);
 /* Something else than a failover has lost grants. */
 void redis_failover_lost(void);

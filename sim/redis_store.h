@@ -57,7 +57,7 @@ struct redis_change *redis_store_changes(struct redis_store *store);
 /* Makes the same change to another store. */
 void redis_store_apply(struct redis_store *store, const struct redis_change *change);
 
-/* As MIGRATE: the first key that is wanted, whose end is put off by so much. False: there is none.
+/* As MIGRATE: the first key that is wanted, whose end is put off by later_ms. False: there is none.
  */
 typedef bool redis_wanted_fn(struct bytes name, unsigned what);
 bool redis_store_migrate(struct redis_store *to, struct redis_store *from, redis_wanted_fn *wanted,

@@ -11,7 +11,7 @@
 /* How a run is made smaller than its seed wants. */
 struct run_limits {
     uint32_t faults_left_out;   /* by bits */
-    unsigned rounds[CROWD_MAX]; /* so many claims of each user at most; 0: it is left out */
+    unsigned rounds[CROWD_MAX]; /* the most claims of each user; 0: it is left out */
     uint64_t end_ns;            /* nothing happens any longer */
 };
 

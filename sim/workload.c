@@ -717,7 +717,7 @@ static void tell_process(const struct process *process, enum event_kind kind)
                 &(struct event){.ns = world_now(), .kind = kind, .client = process->number});
 }
 
-/* Its users go on in another process. */
+/* Its users continue in another process. */
 static void replace(struct host *host, enum event_kind kind)
 {
     tell_process(host->process, kind);
@@ -788,7 +788,7 @@ static int look_as_child(const struct host *host)
 }
 
 /* A real fork, since the simulator has one thread. It would wait for a client that is just being
- * closed, and for ever: that is the same thread. */
+ * closed, and forever: that is the same thread. */
 void workload_fork(unsigned number)
 {
     const struct host *host = host_of(number);

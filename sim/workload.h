@@ -20,7 +20,7 @@ struct workload {
     unsigned n_names;
     bool exclusive_only; /* the engine has neither shared locks nor slots */
     bool tokens;
-    unsigned rounds[CROWD_MAX]; /* so many claims of each user at most */
+    unsigned rounds[CROWD_MAX]; /* the most claims of each user */
     bool more;                  /* this run has more than the usual habits (sim/run.c) */
     unsigned (*votes)(void);    /* of its engine (sim/engine.h); may be NULL */
 };
@@ -43,7 +43,7 @@ enum moment {
     WHEN_RELEASED, /* as WHEN_ASKED */
     MOMENTS
 };
-/* Calls fn so long after this user next comes to that point. */
+/* Calls fn after_ns after this user next comes to that point. */
 void workload_await(unsigned user, enum moment moment, uint64_t after_ns, happening_fn *fn,
                     void *data);
 
@@ -51,7 +51,8 @@ void workload_await(unsigned user, enum moment moment, uint64_t after_ns, happen
 void workload_kill(unsigned user, bool silently);
 /* Closes its client in the middle of what it does, and starts another one later. */
 void workload_close(unsigned user);
-/* Its program forks without exec: the child looks at every handle and ends, the parent goes on. */
+/* Its program forks without exec: the child looks at every handle and ends, the parent continues.
+ */
 void workload_fork(unsigned user);
 /* NULL, or what a forked child could still do, in a sentence. */
 const char *workload_forked(void);

@@ -55,7 +55,7 @@ void world_at(uint64_t at_ns, happening_fn *fn, void *data);
 bool world_step(uint64_t until_ns);
 /* Lets everything happen until then. */
 void world_run(uint64_t until_ns);
-/* So much has happened that two parts of it must be answering each other for ever; nothing happens
+/* So much has happened that two parts of it must be answering each other forever; nothing happens
  * any longer. */
 bool world_is_endless(void);
 

@@ -633,7 +633,7 @@ static bool has_in_log(const struct zk_txn *at, const struct zk_txn *txn)
     return at == txn;
 }
 
-/* What it has becomes what is agreed on. A single server goes on counting where it was. */
+/* What it has becomes what is agreed on. A single server continues to count where it was. */
 static void lead(struct zk_member *member)
 {
     struct zk_ensemble *ensemble = member->ensemble;

@@ -12,7 +12,7 @@ const RULES = {
   "token-twice": "No token is given twice.",
   "unasked": "Only a claim that waits is granted.",
   "untold": "A holder learns of its loss before it acts on the lock again.",
-  "false-loss": "No holder is told of a loss that did not happen.",
+  "false-loss": "No holder gets a report of a loss that did not happen.",
   "starved": "Every waiter is served in bounded time.",
   "busy": "A try is not turned away from a free lock.",
   "gave-up": "A wait ends only when its time is over.",

@@ -167,7 +167,7 @@ static enum stile_status read_file(struct default_engine *found, int fd, const c
     return STILE_OK;
 }
 
-/* A link to nothing: somebody has set an engine, perhaps on a disk that is not mounted yet. Taking
+/* A link to nothing: an engine has been set, perhaps on a disk that is not mounted yet. Taking
  * another engine would exclude nobody. Leaves errno alone. */
 static bool is_link(const char *path)
 {

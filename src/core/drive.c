@@ -35,7 +35,7 @@ void callback_cancel(struct stile_client *client, struct callback *callback)
 }
 
 /* Without the mutex, so that callbacks may call the library. Only those that are due now: callbacks
- * that cause further ones must not keep their leader for ever. */
+ * that cause further ones must not keep their leader forever. */
 static void run_callbacks(struct stile_client *client)
 {
     size_t n = 0;

@@ -315,7 +315,7 @@ static bool is_final(const struct stile_error *err)
     return !err || err->status == STILE_OK || err->status == STILE_LOST;
 }
 
-/* A caller that waits for the claim in doubt to be gone goes on waiting. So does any other while
+/* A caller that waits for the claim in doubt to be gone keeps waiting. So does any other while
  * the next answer may be better: a lost connection is no reason to report a failed release. */
 static void answer_unfinished_release(struct stile_lock *lock, const struct stile_error *err,
                                       uint64_t now)
@@ -670,7 +670,7 @@ void lock_granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_
     if (leave_dropped(lock) || !is_claiming(lock))
         return;
     admission_leave(lock);
-    /* The answer took so long that the lease is all but over: never call that held. */
+    /* The answer took so long that the lease is nearly over: that must never count as held. */
     if (ttl_ns && lock_now(lock) >= lease_deadline(sent_ns, ttl_ns)) {
         refuse_grant(lock, STILE_UNREACHABLE, "granted, but the answer came after the deadline");
         return;

@@ -143,7 +143,7 @@ void loop_wait(struct loop *loop, bool block)
 void loop_arm(struct loop *loop, struct timer *timer, uint64_t at_ns)
 {
     /* Armed for the past from inside a run, it would fire before timers that are due already, and
-     * for ever if it does so each time. */
+     * forever if it does so each time. */
     timer->at_ns = at_ns < loop->run_ns ? loop->run_ns : at_ns;
     timer->turn = ++loop->last_turn;
     if (timer->place) {

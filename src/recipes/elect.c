@@ -219,7 +219,7 @@ static void on_lock_lost(struct stile_lock *lock, void *data)
     election->uses += led;
     unlock_client(election);
     if (!led)
-        return; /* a campaign finds out by itself, and goes on */
+        return; /* a campaign finds out by itself, and continues */
     report(election, STILE_ELECTION_LOST, true);
     end_use(election);
 }

@@ -132,7 +132,7 @@ static void widen(struct pace *pace, uint64_t tolerance_ns, uint64_t answer_ns)
     ask->answer_us = answer > ask->answer_us ? answer : ask->answer_us;
 }
 
-/* After a trip to the engine that took so long. */
+/* After a trip to the engine that took this long. */
 static void widen_for(struct pace *pace, uint64_t trip_ns)
 {
     widen(pace, TRIPS_IN_TOLERANCE * trip_ns, TRIPS_IN_ANSWER * trip_ns);

@@ -8,7 +8,7 @@
  *     container      AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or _FULL_URI
  *     instance       the metadata service of EC2, version 2
  *
- * The last two end; they are fetched again before that, while requests go on with the old ones. A
+ * The last two end; they are fetched again before that, while requests use the old ones. A
  * set-user-ID program reads no environment. Nothing of this is ever printed. */
 #ifndef STILE_DYNAMODB_CREDENTIALS_H
 #define STILE_DYNAMODB_CREDENTIALS_H

@@ -9,7 +9,7 @@
 
 /* A claim that nobody has watched, by the service's own clock: so long after its lease that no
  * difference between the clocks of its servers matters. Without this a dead holder would keep out
- * for ever those that only try, and never wait. */
+ * forever those that only try, and never wait. */
 #define UNSEEN_GRACE_S 60
 #define DATE_END_S     (INT64_C(1) << 40)
 

@@ -18,7 +18,7 @@
 /* How long a process has waited, and for what. */
 struct patience {
     int fd;
-    int64_t began_ns, moved_ns; /* moved: somebody has written since */
+    int64_t began_ns, moved_ns; /* moved: another process has written since */
     struct timespec seen;
 };
 

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whose turn it is at the file `cells`: one process that writes, or any number that read.
  *
- * LMDB's own locks are switched off. They would wait for ever for a process that was stopped inside
+ * LMDB's own locks are switched off. They would wait forever for a process that was stopped inside
  * a write; they know readers by pid, which two containers may share; and a program linked
  * statically may have another C library, whose mutexes look different. These are byte locks on
  * `live`, which end with their process.
