@@ -9,8 +9,8 @@
 
 #include "torture.h"
 
-#define LATE_NS (250 * NS_PER_MS) /* a loss that is reported this long after the deadline is late  \
-                                   */
+/* A loss that is reported this long after the deadline is late. */
+#define LATE_NS (250 * NS_PER_MS)
 
 const char *injection_text(enum injection_kind kind)
 {
