@@ -351,9 +351,11 @@ void story_fault(const struct fault *fault, bool strikes)
 {
     if (story.out == NULL)
         return;
-    bool of_client = fault->class->aim == AT_CLIENT;
-    story_note_fault(fault->class->text, of_client ? workload_process(fault->user)->name : NULL,
-                     !of_client || fault->path != NULL ? fault->server->host : NULL, strikes);
+    const char *text = fault->class->text;
+    bool of_server = fault->class->aim == AT_SERVER ||
+                     (fault->class->aim == IN_ORDER && strncmp(text, "a server", 8) == 0);
+    story_note_fault(text, of_server ? NULL : workload_process(fault->user)->name,
+                     of_server || fault->path != NULL ? fault->server->host : NULL, strikes);
 }
 
 void story_say(const char *text)

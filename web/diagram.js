@@ -325,7 +325,8 @@ class Diagram {
     const out = [];
     for (const { kind, at, lane, text } of this.run.marks) {
       if (kind !== "fault" || at > this.ns || at < this.from || !this.run.lanes.has(lane) || SHOWN_AS_STATES.includes(text)) continue;
-      const x = this.place(at) + 8, left = Math.max(x, this.gutter + 2); /* it stays readable while it leaves the picture */
+      const x = this.place(at) + 8; /* it stays readable while it comes and leaves */
+      const left = Math.max(x + widthOf(text) < this.width ? x : x - 22 - widthOf(text), this.gutter + 2);
       const y = this.faultTop({ lane });
       if (x + widthOf(text) > this.gutter && this.roomFor(text, left, y) !== null) out.push(label("fault-name", left, y, text));
     }

@@ -20,9 +20,9 @@ function row(...cells) {
   return html("tr", {}, ...cells.map((cell) => html("td", {}, cell)));
 }
 
-function table(heads, rows, empty) {
+function table(heads, rows, empty, kind = null) {
   if (rows.length === 0) return html("p", { class: "quiet" }, empty);
-  return html("table", {},
+  return html("table", { class: kind },
     html("thead", {}, html("tr", {}, ...heads.map((head) => html("th", { scope: "col" }, head)))),
     html("tbody", {}, ...rows));
 }
@@ -58,7 +58,7 @@ function validityTable(run, ns) {
       return row(hold.claim.name, hold.client, span(lease), "− " + span(elapsed), "− " + span(drift), "− " + span(margin), "= " + span(valid));
     });
   return rows.length === 0 ? null
-    : table(["Lock", "Holder", "Lease", "Elapsed", "Drift", "Margin", "Valid"], rows, "");
+    : table(["Lock", "Holder", "Lease", "Elapsed", "Drift", "Margin", "Valid"], rows, "", "tight");
 }
 
 /** Redlock: how many nodes have voted for each claim. */

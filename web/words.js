@@ -286,7 +286,10 @@ function caption(run, step) {
   const said = step.rows.filter((row) => row[0] === "say").map((row) => authorsWords(run, row));
   if (said.length > 0) return said.join(" ");
   const main = [...faults, ...events, ...over].filter((text) => text !== "");
-  return (main.length > 0 ? main : messageSentences(run, step)).slice(0, 3).join(" ");
+  if (main.length === 0) main.push(...messageSentences(run, step));
+  if (main.length === 0) /* a pause that is part of another fault */
+    main.push(...step.rows.filter((row) => row[0] === "client").map((row) => `${row[2]} is ${row[3]}.`));
+  return main.slice(0, 3).join(" ");
 }
 
 /* ---- everything in a step ---- */

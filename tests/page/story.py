@@ -13,7 +13,7 @@ import sys
 from browser import run_pages
 
 SIM, OUT = sys.argv[1:3]
-RUNS = ("redis", "9"), ("redlock", "3"), ("etcd", "5")
+RUNS = ("redis", "9"), ("redlock", "3"), ("etcd", "5"), ("sentinel", "7")
 PAGE_MAX = 4 << 20
 
 # Moves the slider to a step, as a reader does.
