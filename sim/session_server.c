@@ -13,9 +13,10 @@
 /* Numbers of a sequence that are logged ahead: a crash skips them. */
 #define LOGGED_AHEAD 32
 
-/* The end of a session may concern a grant that is under way: its client learns of it after the
- * next holder, whose token is larger. A plain client whose wait is ended gives up. */
-#define ENDED (BIT(OVERLAP) | BIT(TOKEN_ORDER) | BIT(GAVE_UP))
+/* A plain client goes on until it uses its connection again, and one whose wait is ended gives up.
+ * The end of a session may concern a grant that is under way: its client learns of it after the
+ * next holder, whose token is larger. */
+#define ENDED (BIT(OVERLAP) | BIT(UNTOLD) | BIT(TOKEN_ORDER) | BIT(GAVE_UP))
 
 struct session {
     struct session *next;

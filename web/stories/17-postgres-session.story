@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: the stile authors
 # SPDX-License-Identifier: Apache-2.0
 title PostgreSQL: a lock that belongs to its session
-about Plain clients on a model of PostgreSQL's advisory locks: stile's own engine runs in libpq, which this page has not got. A dead holder gives way at once. A paused one keeps the lock until somebody ends its session, and may still write after that.
+about Plain clients on a model of PostgreSQL's advisory locks: stile's own engine runs in libpq, which cannot run in this page. A dead holder gives way at once. A paused one keeps the lock until somebody ends its session, and may still write after that.
 engine sessions
 clients A B C dba
 end 9

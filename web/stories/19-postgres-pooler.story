@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: the stile authors
 # SPDX-License-Identifier: Apache-2.0
 title PostgreSQL: behind a transaction pooler
-about A pooler such as pgbouncer lends the sessions of a server to many clients. With one session for each transaction, two clients lock "their" x in the same session. Plain clients on a model, not stile's engine.
+about A pooler such as pgbouncer lends the sessions of a server to many clients. In transaction mode two clients may use the same one in turn: both lock x in it, and both get it. Plain clients on a model, not stile's engine.
 engine sessions
 clients A B
 option pooler=transaction
