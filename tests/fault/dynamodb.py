@@ -11,11 +11,11 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from dynamodb_kit import TESTS, acquire, claims, expect, item, release, run_if_installed, with_proxy  # noqa: E402,I001
-from dynamodb_proxy import (FAIL, FAIL_AFTER, FOREIGN, GARBAGE, LATE, LOSE_REPLY, LOSE_REQUEST,  # noqa: E402
-                            THROTTLE, Answer)
+from dynamodb_proxy import (CUT_REPLY, FAIL, FAIL_AFTER, FOREIGN, GARBAGE, LATE, LOSE_REPLY,  # noqa: E402
+                            LOSE_REQUEST, THROTTLE, Answer)
 from kit import STILE, acquired  # noqa: E402
 
-IN_DOUBT = [LOSE_REPLY, FAIL_AFTER, FOREIGN]
+IN_DOUBT = [LOSE_REPLY, CUT_REPLY, FAIL_AFTER, FOREIGN]
 HARMLESS = [THROTTLE, FAIL, LOSE_REQUEST, GARBAGE]
 AGAIN = 3  # how often in a row
 

@@ -24,6 +24,7 @@ import time
 PATIENCE = 60.0
 LOSE_REQUEST = "the connection is cut before the request has gone on"
 LOSE_REPLY = "the connection is cut when the request has been executed, before its answer"
+CUT_REPLY = "executed, and half of its answer comes"
 THROTTLE = "refused for its rate"
 FAIL = "500, not executed"
 FAIL_AFTER = "500, though it was executed"
@@ -179,6 +180,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             reply["Table"]["Replicas"] = self.server.proxy.replicas
             data = json.dumps(reply).encode()
         if action == LOSE_REPLY:
+            self.close_connection = True
+        elif action == CUT_REPLY:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data[:len(data) // 2])
             self.close_connection = True
         elif action == FAIL_AFTER:
             self.refuse(503, "ServiceUnavailable")
