@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: the stile authors
 # SPDX-License-Identifier: Apache-2.0
 """stile once while runners die and stop, requests get lost, and clocks differ."""
+import calendar
 import json
 import os
 import signal
@@ -170,14 +171,14 @@ class Host:
         """By the true clock."""
         return minute + self.late - self.ahead
 
-    def start(self, minute):
+    def start(self, minute, slot="1m", key="job"):
         now = int(time.time())
         with open(self.clock, "wb") as file:
             file.write(struct.pack("q", int(minute + self.late) - now))
         env = {**self.t.env, "LD_PRELOAD": os.environ["STILE_CLOCK_LIBRARY"], "STILE_TEST_CLOCK": self.clock,
                "ASAN_OPTIONS": "verify_asan_link_order=0"}
         script = "echo %d >>%s; echo $STILE_NAME" % (minute, self.t.path("runs"))
-        return self.t.start("once", "--slot", "1m", "job", "--", "sh", "-c", script, env=env)
+        return self.t.start("once", "--slot", slot, key, "--", "sh", "-c", script, env=env)
 
 
 @on_server()
@@ -197,4 +198,19 @@ def slots(t, server):
         expect(sorted(map(int, file)), minutes)
 
 
-run_tests([stopped, killed, beginning, result, result_unread, failure, refused, reading, server_gone, slots])
+@on_server()
+def summer_time(t, server):
+    """01:30 in Berlin, around the day on which summer time begins: a slot of an hour runs each, one of a day leaves
+    out the second of two in one UTC day"""
+    host = Host(t, HOSTS // 2)
+    times = [calendar.timegm((2026, 3, day, hour, 30, 0)) for day, hour in ((28, 0), (29, 0), (29, 23), (30, 23))]
+    for slot, left_out in ("1h", []), ("1d", [2]):
+        for number, minute in enumerate(times):
+            expect(host.start(minute, slot, slot).wait(), 0)
+            with open(t.path("runs"), encoding="utf-8") as file:
+                expect(str(minute) in file.read().split(), number not in left_out, slot)
+        os.remove(t.path("runs"))
+
+
+run_tests([stopped, killed, beginning, result, result_unread, failure, refused, reading, server_gone, slots,
+           summer_time])
