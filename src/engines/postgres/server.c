@@ -268,6 +268,13 @@ static bool is_done(const PGresult *result)
     return PQresultStatus(result) == PGRES_COMMAND_OK || PQresultStatus(result) == PGRES_TUPLES_OK;
 }
 
+/* What is noted of a run of the script. A function that was dropped since changes it. */
+#define MARK                                                                                       \
+    "'made by the script ' operator(pg_catalog.||) pg_catalog.md5($1::pg_catalog.text) "           \
+    "operator(pg_catalog.||) ', functions: ' operator(pg_catalog.||) (select pg_catalog.count(p) " \
+    "from pg_catalog.pg_proc p where p.pronamespace operator(pg_catalog.=) "                       \
+    "'stile'::pg_catalog.regnamespace)"
+
 /* Whether this very script has been run already, and all its tables are there, with their rows.
  * Without the privilege to check, the script is run: its error says what is missing. */
 static bool is_complete(PGconn *conn)
@@ -276,8 +283,7 @@ static bool is_complete(PGconn *conn)
     PGresult *result = PQexecParams(
         conn,
         "select pg_catalog.obj_description('stile.version'::pg_catalog.regclass, 'pg_class') "
-        "operator(pg_catalog.=) ('made by the script ' operator(pg_catalog.||) "
-        "pg_catalog.md5($1::pg_catalog.text)) and (select pg_catalog.max(version) from "
+        "operator(pg_catalog.=) (" MARK ") and (select pg_catalog.max(version) from "
         "stile.version) operator(pg_catalog.=) 3 and pg_catalog.count(t) operator(pg_catalog.=) 19 "
         "from pg_catalog.unnest(array['version', 'lock', 'floor', 'epoch', 'life', 'tokens', "
         "'changes', "
@@ -310,11 +316,9 @@ static enum stile_status exec(PGconn *conn, const char *sql, struct stile_error 
 static enum stile_status note_complete(PGconn *conn, struct stile_error *err)
 {
     const char *values[] = {postgres_schema};
-    char comment[128];
-    PGresult *result = PQexecParams(conn, "select pg_catalog.md5($1::pg_catalog.text)", 1, NULL,
-                                    values, NULL, NULL, 0);
-    snprintf(comment, sizeof comment,
-             "comment on table stile.version is 'made by the script %.32s'",
+    char comment[160];
+    PGresult *result = PQexecParams(conn, "select " MARK, 1, NULL, values, NULL, NULL, 0);
+    snprintf(comment, sizeof comment, "comment on table stile.version is '%.100s'",
              is_done(result) && PQntuples(result) == 1 ? postgres_value(result, 0, 0) : "");
     PQclear(result);
     return exec(conn, comment, err);
