@@ -174,6 +174,20 @@ def rows_survive_a_crash(t, server):
     t.release(held)
 
 
+@on_server("-c", "wal_writer_delay=10s", durable=True)
+@table
+def handed_over_and_synced(t, server):
+    """mode=table: a release that was answered survives a crash, also where the next holder has not confirmed yet"""
+    owner, _ = acquire(t, "x", "--ttl", "60s")
+    server.sql("insert into stile.claim (owner, name, mode, slots, held, confirmed, token, ttl_ms, since, expires_at, "
+               "host, pid, command) select 'w', 'x', 'exclusive', 1, false, false, 0, 60000, now(), "
+               "now() + interval '60 s', 'h', 1, 'c'")
+    expect(t.stile("release", "--owner", owner, "x").returncode, 0)
+    server.kill()
+    server.restart()
+    expect(server.sql("select string_agg(owner || ' ' || held::text, ',') from stile.claim"), "w true")
+
+
 @on_server()
 @table
 def rows_outlive_sessions(t, server):
@@ -459,7 +473,7 @@ run_tests([server_crashes, server_is_shut_down, server_is_stopped, nobody_there,
            backend_is_terminated, waiter_is_terminated, waiter_is_cancelled, holder_is_killed,
            hostile_defaults, too_many_connections, sessions_are_bounded, passwords,
            as_libpq_has_it, permission_is_missing, far_away_is_verified, standby, schema, cleanup_keeps_tokens,
-           people_can_read_it, few_sessions, rows_survive_a_crash,
+           people_can_read_it, few_sessions, rows_survive_a_crash, handed_over_and_synced,
            rows_outlive_sessions, forgotten_connections, row_is_deleted, pooler, table_without_schema,
            doctor_finds_nothing, doctor_finds_all, grant_in_doubt, release_in_doubt, row_in_doubt,
            row_release_in_doubt, another_server_takes_over])

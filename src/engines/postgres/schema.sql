@@ -580,6 +580,10 @@ set search_path = pg_catalog, pg_temp as $$
 declare
     v_now timestamptz := clock_timestamp(); -- once: what ends in between would have no ghost
 begin
+    perform from stile.claim where name = p_name and expires_at <= v_now limit 1;
+    if not found then
+        return;
+    end if;
     update stile.claim
     set ghost = true, owner = '~' || owner, hold_until = null, delay_ms = null,
         expires_at = greatest(expires_at + delay_ms * interval '1 ms', hold_until)
@@ -597,13 +601,23 @@ declare
     w stile.claim;
     v_held integer;
     v_same integer;
+    v_mode text;
     v_token bigint;
 begin
+    select count(*), count(*) filter (where c.mode = 'shared') into v_held, v_same
+    from stile.claim c where c.name = p_name and c.held;
+    v_mode := 'shared';
     for w in select * from stile.claim c where c.name = p_name and not c.held order by c.place loop
-        select count(*), count(*) filter (where c.mode = w.mode) into v_held, v_same
-        from stile.claim c where c.name = p_name and c.held;
-        exit when v_held > 0 and (w.mode = 'exclusive' or v_same < v_held
-                                  or w.mode = 'slots' and v_held >= w.slots);
+        exit when v_held > 0 and w.mode = 'exclusive';
+        if w.mode <> v_mode then
+            v_mode := w.mode;
+            v_same := 0;
+            if v_held > 0 then
+                select count(*) into v_same
+                from stile.claim c where c.name = p_name and c.held and c.mode = v_mode;
+            end if;
+        end if;
+        exit when v_held > 0 and (v_same < v_held or w.mode = 'slots' and v_held >= w.slots);
         update stile.counter n set token = n.token + 1 where n.name = p_name
         returning n.token into v_token;
         update stile.claim c
@@ -617,6 +631,9 @@ begin
         if w.owner <> p_me and w.channel is not null then
             perform pg_notify(w.channel, 'g ' || w.owner);
         end if;
+        v_held := v_held + 1;
+        v_same := v_same + 1;
+        exit when w.mode = 'exclusive';
     end loop;
 end $$;
 
@@ -632,11 +649,25 @@ declare
     v_left bigint;
 begin
     perform stile.durably();
-    perform set_config('lock_timeout', greatest(p_ttl_ms / 4, 1)::text, true) where p_ttl_ms < 8000;
-    insert into stile.counter (name, token) select p_name, f.token from stile.floor f
-    where not exists (select from stile.counter n where n.name = p_name)
-    on conflict do nothing;
+    if p_ttl_ms < 8000 then
+        perform set_config('lock_timeout', greatest(p_ttl_ms / 4, 1)::text, true);
+    end if;
+    -- Only its own row changes, as in a renewal: nobody else has to be kept out.
+    update stile.claim c
+    set confirmed = true, channel = p_channel,
+        hold_until = coalesce(c.hold_until, clock_timestamp() + c.hold_ms * interval '1 ms'),
+        expires_at = clock_timestamp() + p_ttl_ms * interval '1 ms'
+    where c.owner = p_owner and c.name = p_name and c.held and c.expires_at > clock_timestamp()
+    returning c.token into v_token;
+    if found then
+        return 'g ' || v_token;
+    end if;
     perform from stile.counter n where n.name = p_name for update;
+    if not found then
+        insert into stile.counter (name, token) select p_name, f.token from stile.floor f
+        on conflict do nothing;
+        perform from stile.counter n where n.name = p_name for update;
+    end if;
     perform stile.table_settle(p_name);
     update stile.claim c
     set confirmed = c.held, channel = p_channel,
@@ -668,7 +699,9 @@ begin
     return 'b ' || greatest(coalesce(v_left, 1), 1);
 end $$;
 
--- Releases or withdraws a claim. Returns whether there was one.
+-- Releases or withdraws a claim. Returns whether there was one. The next holder should not wait for two
+-- syncs, this one's and that of its confirmation. So a caller that has set stile.syncs_later is told that
+-- the lock was handed over and not synced ('handed'), and syncs that itself before it believes in its release.
 create or replace function stile.table_release(p_name text, p_owner text, p_unused boolean)
 returns boolean language plpgsql set lock_timeout = '2s'
 set search_path = pg_catalog, pg_temp as $$
@@ -678,16 +711,25 @@ begin
     perform stile.durably();
     perform from stile.counter n where n.name = p_name for update;
     perform stile.table_settle(p_name);
-    update stile.claim c
-    set ghost = true, owner = '~' || c.owner, expires_at = c.hold_until, hold_until = null,
-        delay_ms = null
-    where c.owner = p_owner and c.held and c.hold_until > clock_timestamp() and not p_unused;
+    delete from stile.claim c
+    where c.owner = p_owner and c.name = p_name
+      and (p_unused or not c.held or c.hold_until is null or c.hold_until <= clock_timestamp());
     v_there := found;
     if not v_there then
-        delete from stile.claim c where c.owner = p_owner and c.name = p_name;
+        update stile.claim c
+        set ghost = true, owner = '~' || c.owner, expires_at = c.hold_until, hold_until = null,
+            delay_ms = null
+        where c.owner = p_owner and c.name = p_name;
         v_there := found;
     end if;
     perform stile.table_grant(p_name, '');
+    if v_there and current_setting('stile.syncs_later', true) = 'on' then
+        perform from stile.claim c where c.name = p_name and c.held and not c.confirmed limit 1;
+        if found then
+            perform set_config('stile.syncs_later', 'handed', true);
+            perform set_config('synchronous_commit', 'off', true);
+        end if;
+    end if;
     return v_there;
 end $$;
 

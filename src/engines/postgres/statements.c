@@ -461,8 +461,8 @@ const struct statement postgres_sql_table_settings = {
        "set_config('search_path', coalesce($1::text, current_setting('search_path')), false)"};
 const struct statement postgres_sql_table_test = {0, "select pg_notify($1::text, 't') as " TAG};
 const struct statement postgres_sql_table_claim = {
-    0, "select stile.table_claim($1::text, $2::text, $3::text, $4::int, $5::bigint, $6::bigint, "
-       "$7::bigint, $8::boolean, $9::text, $10::text, $11::int, $12::text) as " TAG};
+    47, "select stile.table_claim($1::text, $2::text, $3::text, $4::int, $5::bigint, $6::bigint, "
+        "$7::bigint, $8::boolean, $9::text, $10::text, $11::int, $12::text) as " TAG};
 /* "a": ask again; "w MS AHEAD": held by others for MS, with AHEAD waiters before it. When a
  * lease before it has run out, the first waiter asks at once, and the others follow one by one
  * within a second, in case the first is dead. No more than twenty are counted. */
@@ -476,12 +476,19 @@ const struct statement postgres_sql_table_claim = {
     "from stile.claim b join stile.claim me on me.owner = $2::text where b.name = $1::text and "   \
     "b.place < me.place and not b.held limit 20) few) m"
 
-const struct statement postgres_sql_table_look = {0, LOOK};
+const struct statement postgres_sql_table_look = {63, LOOK};
 const struct statement postgres_sql_table_look_alive = {
     0, "with alive as (update stile.claim set expires_at = clock_timestamp() + $3::bigint * "
        "interval '1 ms' where owner = $2::text and not held) " LOOK};
+/* "h": the lock was handed over, and the release is not synced yet. */
 const struct statement postgres_sql_table_release = {
-    0, "select stile.table_release($1::text, $2::text, $3::boolean) as " TAG};
+    48, "select case when not stile.table_release($1::text, $2::text, $3::boolean) then 'f' when "
+        "current_setting('stile.syncs_later') = 'handed' then 'h' else 't' end as " TAG
+        " from (select set_config('stile.syncs_later', 'on', true) offset 0) s"};
+/* A commit that has written something is on disk, with all before it. */
+const struct statement postgres_sql_table_sync = {
+    49, "select pg_logical_emit_message(true, 'stile', '')::text as " TAG
+        " from (select stile.durably() offset 0) d"};
 const struct statement postgres_sql_table_renew = {
     0, "select stile.table_renew($1::text[], $2::bigint[]) as " TAG};
 const struct statement postgres_sql_table_resume = {

@@ -115,10 +115,27 @@ static enum stile_status resume(struct lease *lease, struct stile_error *err)
     return send_shared(pg, &pg->table.resume, values, 3, on_resumed, lease, err);
 }
 
+static void on_synced(void *data, const struct answer *a)
+{
+    struct lease_answer answer = {.err = a->err, .sent_ns = a->sent_ns, .reply = 't'};
+    sql_lease_released(data, &answer);
+}
+
+/* The next holder has the lock already, and confirms it meanwhile. */
+static void sync_release(struct lease *lease)
+{
+    struct stile_error err;
+    if (send_shared(pg_of_lease(lease), &postgres_sql_table_sync, NULL, 0, on_synced, lease, &err))
+        sql_lease_released(lease, &(struct lease_answer){.err = &err});
+}
+
 static void on_released(void *data, const struct answer *a)
 {
     struct lease_answer answer = read_answer(a);
-    sql_lease_released(data, &answer);
+    if (answer.reply == 'h')
+        sync_release(data);
+    else
+        sql_lease_released(data, &answer);
 }
 
 static enum stile_status release(struct lease *lease, bool unused, struct stile_error *err)
