@@ -229,14 +229,17 @@ END//
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_table_settle(p_name VARBINARY(512)) SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now DATETIME(6) DEFAULT UTC_TIMESTAMP(6); -- once: what ends in between has no ghost
-    UPDATE stile_claim
-    SET ghost = TRUE, owner = CONCAT('~', owner),
-        expires_at = GREATEST(expires_at + INTERVAL 1000 * COALESCE(delay_ms, 0) MICROSECOND,
-                              COALESCE(hold_until, expires_at)),
-        hold_until = NULL, delay_ms = NULL
-    WHERE name = p_name AND held AND confirmed AND NOT ghost AND expires_at <= v_now
-      AND (delay_ms IS NOT NULL OR hold_until > v_now);
-    DELETE FROM stile_claim WHERE name = p_name AND expires_at <= v_now;
+    -- Looking first: the statements below would lock every row of a long queue for a moment.
+    IF EXISTS (SELECT 1 FROM stile_claim c WHERE c.name = p_name AND c.expires_at <= v_now) THEN
+        UPDATE stile_claim
+        SET ghost = TRUE, owner = CONCAT('~', owner),
+            expires_at = GREATEST(expires_at + INTERVAL 1000 * COALESCE(delay_ms, 0) MICROSECOND,
+                                  COALESCE(hold_until, expires_at)),
+            hold_until = NULL, delay_ms = NULL
+        WHERE name = p_name AND held AND confirmed AND NOT ghost AND expires_at <= v_now
+          AND (delay_ms IS NOT NULL OR hold_until > v_now);
+        DELETE FROM stile_claim WHERE name = p_name AND expires_at <= v_now;
+    END IF;
 END//
 
 -- Wakes the clients that were granted a lock, by ending the sleep of the session that has the
@@ -261,19 +264,18 @@ BEGIN
     DECLARE v_owner VARCHAR(33) CHARACTER SET ascii COLLATE ascii_bin;
     DECLARE v_mode, v_bell VARCHAR(16) CHARACTER SET ascii;
     DECLARE v_slots, v_held, v_same INT UNSIGNED;
-    DECLARE v_place, v_ttl_ms BIGINT UNSIGNED;
+    DECLARE v_ttl_ms BIGINT UNSIGNED;
     DECLARE v_now DATETIME(6);
     SET @stile_bells = COALESCE(@stile_bells, '');
     next: LOOP
-        SET v_now = UTC_TIMESTAMP(6);
-        SELECT MIN(c.place) INTO v_place FROM stile_claim c WHERE c.name = p_name AND NOT c.held;
-        IF v_place IS NULL THEN
-            LEAVE next;
-        END IF;
+        SET v_now = UTC_TIMESTAMP(6), v_owner = NULL;
         SELECT c.owner, c.mode, c.slots, IF(c.owner = p_me, c.ttl_ms, 1000),
                IF(c.owner = p_me, '', COALESCE(c.bell, ''))
         INTO v_owner, v_mode, v_slots, v_ttl_ms, v_bell
-        FROM stile_claim c WHERE c.name = p_name AND c.place = v_place;
+        FROM stile_claim c WHERE c.name = p_name AND NOT c.held ORDER BY c.place LIMIT 1;
+        IF v_owner IS NULL THEN
+            LEAVE next;
+        END IF;
         SELECT COUNT(*), COALESCE(SUM(c.mode = v_mode), 0) INTO v_held, v_same
         FROM stile_claim c WHERE c.name = p_name AND c.held;
         IF v_held > 0 AND (v_mode = 'exclusive' OR v_same < v_held
@@ -287,6 +289,9 @@ BEGIN
             c.hold_until = IF(c.owner = p_me, v_now + INTERVAL 1000 * c.hold_ms MICROSECOND, NULL)
         WHERE c.owner = v_owner;
         SET @stile_bells = CONCAT(@stile_bells, v_bell);
+        IF v_mode = 'exclusive' THEN
+            LEAVE next;
+        END IF;
     END LOOP;
 END//
 
@@ -299,7 +304,7 @@ CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_table_claim(
     p_bell VARCHAR(16) CHARACTER SET ascii, p_host VARBINARY(64), p_pid BIGINT,
     p_command VARBINARY(255)
 ) SQL SECURITY INVOKER
-BEGIN
+claim: BEGIN
     DECLARE v_rows, v_over, v_mine INT UNSIGNED DEFAULT 0;
     DECLARE v_token, v_turn, v_left BIGINT UNSIGNED;
     DECLARE v_now, v_end DATETIME(6);
@@ -311,6 +316,19 @@ BEGIN
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SET @stile_bells = '';
     START TRANSACTION;
+    -- A confirmation changes its own row only, as a renewal does: nobody else has to be kept out.
+    SET v_now = UTC_TIMESTAMP(6);
+    UPDATE stile_claim c
+    SET c.confirmed = TRUE, c.bell = p_bell,
+        c.hold_until = COALESCE(c.hold_until, v_now + INTERVAL 1000 * c.hold_ms MICROSECOND),
+        c.expires_at = v_now + INTERVAL 1000 * p_ttl_ms MICROSECOND
+    WHERE c.owner = p_owner AND c.name = p_name AND c.held AND c.expires_at > v_now;
+    IF ROW_COUNT() > 0 THEN
+        SELECT c.token INTO v_token FROM stile_claim c WHERE c.owner = p_owner;
+        COMMIT AND NO CHAIN NO RELEASE;
+        SELECT CONCAT('g ', v_token);
+        LEAVE claim;
+    END IF;
     UPDATE stile_counter SET turns = turns + 1 WHERE name = p_name;
     IF ROW_COUNT() = 0 THEN
         SELECT f.token INTO v_token FROM stile_floor f WHERE f.one = 1 LOCK IN SHARE MODE;
