@@ -16,7 +16,7 @@ from postgres_server import PostgresServer  # noqa: E402
 
 POSTGRES = figures_sql.Database(
     "postgres", functools.partial(PostgresServer, "-c", "max_connections=60", durable=True), "libpq",
-    "psycopg2", "peers_postgres.py", 1.2, "advisory", {"two cores": 1.15, "one core": 1.2})
+    "psycopg2", "peers_postgres.py", 1.2, "advisory", {"two cores": 1.15, "one core": 1.2}, 1500)
 HELD = 200
 
 

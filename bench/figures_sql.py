@@ -24,8 +24,11 @@ SHAPES = (("standard", "pgbench's", (1.15, 1.3)), ("usual", "read, update, inser
 
 # start: a server; library: its subjects are LIBRARY, LIBRARY-wait and LIBRARY-row; peers: a program;
 # with_token: how many times LIBRARY-row a pair with a token may take, or None; sessions: the mode by
-# default; to_bare: how many times LIBRARY a pair with a token may take in each of PLACES, or None.
-Database = namedtuple("Database", "name start library peer peers with_token sessions to_bare", defaults=(None,))
+# default; to_bare: how many times LIBRARY a pair with a token may take in each of PLACES, or None; rows_per_s: what
+# eight processes should reach with mode=table, or None.
+Database = namedtuple("Database", "name start library peer peers with_token sessions to_bare rows_per_s",
+                      defaults=(None, None))
+WAITERS, WAITERS_PER_S = 500, 300
 
 
 @contextlib.contextmanager
@@ -238,6 +241,35 @@ def cells(database, bench):
     return rows, {"cells": samples}
 
 
+def many_waiters(bench, url):
+    """Of one client, with the name going round: hand-overs a second."""
+    with subprocess.Popen([bench.program("growth"), url, "waiters", str(WAITERS), "500" if bench.quick else "2000"],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        program.stdout.readline()
+        out, _ = program.communicate("\n")
+    if program.returncode or not out:
+        raise NotMeasured("bench-growth: no end")
+    return 1e9 / json.loads(out.splitlines()[-1])["each_ns"]
+
+
+def table(database, bench):
+    """mode=table: eight processes, and a long queue, each on a server of its own."""
+    crowds_of_rows = []
+    with server(bench, database) as started:
+        url = started.url + "?mode=table"
+        bench.output([bench.stile, "run", "-e", url, "first", "--", "true"])
+        for _ in range(5):
+            crowds_of_rows += bench.run("crowd", url, "stile", 8, 400 if bench.quick else 2000)
+    with server(bench, database) as started:
+        queue_per_s = many_waiters(bench, started.url + "?mode=table")
+    per_s, least = statistics.median(column(crowds_of_rows, "subject", "stile", "per_s")), database.rows_per_s
+    return [row("%s: mode=table, 8 processes, per second" % database.name, "%.0f" % per_s, "", None,
+                str(least or ""), per_s >= least if least else None),
+            handed_over(crowds_of_rows, "mode=table"),
+            row("  %d waiters, hand-overs per second" % WAITERS, "%.0f" % queue_per_s, "", None, str(WAITERS_PER_S),
+                queue_per_s >= WAITERS_PER_S)], {"table": crowds_of_rows}
+
+
 def runkill(database, bench):
     with server(bench, database) as started:
         return runkill_in_modes(bench, database.name, started.url,
@@ -246,4 +278,4 @@ def runkill(database, bench):
 
 def all_of(database):
     return {"%s-%s" % (database.name, figure.__name__): functools.partial(figure, database)
-            for figure in (pair, handover, crowd, runkill, guard, cells)}
+            for figure in (pair, handover, crowd, table, runkill, guard, cells)}
