@@ -26,6 +26,7 @@ TWO_LOST = "CLIENTS=2 ROUNDS=1 FORGETS=2"
 FIVE_NODES = "CUT NODES=5 START=1 ADOPTIONS=2 " + TWO_LOST
 THREE_ADOPTIONS = "CUT ADOPTIONS=3 " + TWO_LOST
 LEASES = "redlock_leases ATTEMPTS=2 "
+BREAKS = "redlock_leases ATTEMPTS=3 NO_QUEUES BREAKS=1 "
 GROWS = LEASES + "NO_QUEUES NEW=5 "
 SHRINKS = LEASES + "NO_QUEUES OLD=5 NEW=3 RENEWS=1 "
 RESIZE = "redlock_resize OPERATORS=2 "
@@ -47,6 +48,8 @@ RIGHT = {
     "a_holder_renews_past_the_quiet_time": LEASES + "FORGETS=1 RENEWS=1",
     "three_leases": "redlock_leases ATTEMPTS=3",
     "leases_when_the_group_grows": GROWS + "RENEWS=1",
+    "an_operator_breaks_a_lock": BREAKS,
+    "a_broken_lock_is_handed_over": LEASES + "BREAKS=1 FORGETS=1",
     "two_operators_resize_at_once": RESIZE + "ADOPTERS=0",
     "two_operators_resize_beside_an_adoption": "redlock_resize OPERATORS=3 GRANTS=2",
     "tokens_after_an_end_of_any_kind": "token_epochs ENDS=1",
@@ -78,6 +81,7 @@ BROKEN = {
     "adoption_without_a_mark": "NO_MARK " + THREE_ADOPTIONS,
     "two_adoptions_with_one_epoch": "NUMBERED_EPOCH " + FIVE_NODES,
     "a_quiet_node_hands_its_key_over": LEASES + "FORGETS=1 QUIET_HANDS_OVER",
+    "a_break_ends_whatever_it_finds": BREAKS + "BREAKS_ANY",
     "an_adopted_node_is_not_quiet": LEASES + "FORGETS=1 NO_QUIET_TIME",
     "a_new_group_that_is_not_quiet": GROWS + "NO_QUIET_TIME",
     "a_new_group_beside_one_that_is_not_closed": GROWS + "CLOSES_A_MINORITY",

@@ -17,6 +17,10 @@
  * All else may happen at any moment: any deadline, any other key's end, any message.
  *
  * The queue of a node is a set: whichever waiter is first is handed the key.
+ *
+ * An operator may break a lock. What is broken no longer counts as a holder from the moment at which
+ * the operator names it: its client is told in a while, and until then two may hold. But no other
+ * claim may lose by it.
  */
 
 #ifndef OLD
@@ -33,6 +37,9 @@
 #endif
 #ifndef RENEWS
 #define RENEWS 0 /* so often a holder renews its lease */
+#endif
+#ifndef BREAKS
+#define BREAKS 0 /* 1: an operator breaks the lock once; each node hears of it at another time, or never */
 #endif
 
 #if NEW > OLD
@@ -82,6 +89,8 @@ Attempt attempt[ATTEMPTS];
 #define A attempt[a]
 
 byte newest = FIRST, forgets, renews, holders;
+byte named;  /* 1 + the attempt that the operator breaks; 0: none yet */
+byte broken; /* the nodes that the break has reached, a bit each */
 hidden byte i, n_votes;
 
 #define BIT(x)          (1 << (x))
@@ -117,6 +126,12 @@ hidden byte i, n_votes;
 #else
 #define SAME_GROUP(g, h)  (((g) == RESIZED) == ((h) == RESIZED))
 #define MAY_RENEW(a, n)   (IS_EPOCH(node[n].group) && SAME_GROUP(node[n].group, A.group))
+#endif
+
+#ifdef BREAKS_ANY /* a break ends whatever has the key when it comes */
+#define IS_NAMED(n)  true
+#else
+#define IS_NAMED(n)  (node[n].key == named)
 #endif
 
 #ifdef CLOSES_A_MINORITY /* the new group begins before a majority of the old one is closed */
@@ -247,8 +262,8 @@ end:
         :: n_votes >= MAJORITY(A.group) ->
             A.stage = HOLDING;
             A.votes = 0;
-            holders++;
-            assert(holders == 1)
+            holders = (a + 1 != named -> holders + 1 : holders);
+            assert(holders <= 1)
         :: else
         fi;
         n_votes = 0
@@ -282,7 +297,7 @@ end:
 #endif
     /* Released, or past its deadline; withdrawn, or given up. Its lease does not count any longer. */
     :: atomic { A.stage == ASKING || A.stage == VOTING || A.stage == HOLDING ->
-        holders = (A.stage == HOLDING -> holders - 1 : holders);
+        holders = (A.stage == HOLDING && a + 1 != named -> holders - 1 : holders);
         A.stage = OVER;
         A.votes = 0;
         A.renewed = 0;
@@ -329,6 +344,38 @@ end:
 #if FORGETS
     EACH_NODE(forget)
 #endif
+    od
+}
+
+/* ---- breaking ---- */
+
+inline break_at(n)
+{
+    atomic { named != 0 && (broken & BIT(n)) == 0 && node[n].key != 0 && IS_NAMED(n) ->
+        broken = broken | BIT(n);
+        serve(n)
+    }
+}
+
+proctype operator()
+{
+    byte a;
+end_none_held:
+    atomic {
+        if
+        :: attempt[0].stage == HOLDING -> a = 0
+        :: attempt[1].stage == HOLDING -> a = 1
+#if ATTEMPTS > 2
+        :: attempt[2].stage == HOLDING -> a = 2
+#endif
+        fi;
+        named = a + 1;
+        holders--;
+        a = 0
+    }
+end:
+    do
+    EACH_NODE(break_at)
     od
 }
 
@@ -406,6 +453,9 @@ init {
 #endif
 #if NEW
         run resize();
+#endif
+#if BREAKS
+        run operator();
 #endif
         x = 0;
         run weather()

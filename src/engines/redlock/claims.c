@@ -123,53 +123,6 @@ static void end_busy(struct redlock_claim *claim)
     base->engine->events->busy(base, hint_ns);
 }
 
-/* ---- broken ---- */
-
-/* Nodes that have no vote for this holder, and will have none: the key is another's, or has come
- * back from one whose token is larger. */
-static unsigned count_gone(const struct redlock *redlock, const struct redlock_claim *claim)
-{
-    unsigned n = 0;
-    for (unsigned i = 0; i < redlock->n; i++) {
-        const struct vote *vote = &claim->votes[i];
-        n += vote->answer == TAKEN || (vote->answer == OURS && vote->fence > claim->token);
-    }
-    return n;
-}
-
-/* Broken on so many nodes that no majority is left. by: "pid host". */
-static void vote_broken(struct vote *vote, const char *by)
-{
-    struct redlock_claim *claim = claim_of_vote(vote);
-    struct redlock *redlock = redlock_of_claim(claim);
-    char why[LOSS_MAX];
-    struct stile_error err;
-    redlock_vote_cancel(vote);
-    vote->answer = TAKEN;
-    if (count_gone(redlock, claim) <= redlock->n - redlock->majority)
-        return;
-    redis_loss_broken(why, by);
-    error_set(&err, STILE_LOST, 0, "%s", why);
-    redlock_base(claim)->engine->events->lost(redlock_base(claim), &err);
-}
-
-/* A key that is gone for another reason is up to the renewals, which count the nodes. */
-static void on_checked(void *data, const redisReply *reply, const struct stile_error *err)
-{
-    struct vote *vote = data;
-    const char *reason = err ? NULL : text_of(reply);
-    vote->checking = false;
-    if (reason && strncmp(reason, "b ", 2) == 0)
-        vote_broken(vote, reason + 2);
-}
-
-static void check_if_due(struct vote *vote)
-{
-    bool counts = vote->answer == OURS || vote->answer == CONFIRMED;
-    if (vote->check_due && counts && !vote->pending && claim_of_vote(vote)->state == HELD)
-        redlock_vote_check(vote, on_checked);
-}
-
 /* ---- answers ---- */
 
 static void on_answer(void *data, const redisReply *reply, const struct stile_error *err)
@@ -179,8 +132,9 @@ static void on_answer(void *data, const redisReply *reply, const struct stile_er
     bool pushed = redlock_vote_take(vote, reply, err);
     if (pushed && vote->answer == OURS && !is_phase1(claim->state) && vote->fence < claim->token)
         redlock_vote_phase2(vote, on_answer);
-    check_if_due(vote);
-    evaluate(claim);
+    redlock_check_if_due(vote);
+    if (!redlock_broken_lose(claim))
+        evaluate(claim);
 }
 
 /* The age of what is resumed: hold_at_least counts from its grant. */
@@ -195,7 +149,7 @@ static void on_confirmed(void *data, const redisReply *reply, const struct stile
         claim->token = vote->fence;
         claim->granted_ns = age_ns < now_ns ? now_ns - age_ns : 0;
     }
-    check_if_due(vote);
+    redlock_check_if_due(vote);
     evaluate(claim);
 }
 
@@ -217,7 +171,7 @@ static void grant(struct redlock_claim *claim)
     /* For the message of `stile break`; a renewal would notice, too. */
     redlock_nodes_subscribe(redlock);
     for (unsigned i = 0; i < redlock->n; i++)
-        check_if_due(&claim->votes[i]);
+        redlock_check_if_due(&claim->votes[i]);
     base->engine->events->granted(base, claim->token, claim->sent_ns, base->ttl_ns);
 }
 
@@ -625,7 +579,7 @@ static bool begin(struct redlock_claim *claim)
     }
     claim->timer.fn = on_timer;
     claim->tries = claim->looks = claim->rounds = 0;
-    claim->has_waited = claim->was_held = false;
+    claim->has_waited = claim->was_held = claim->broken = false;
     claim->granted_ns = 0;
     redlock_votes_clear(claim);
     return true;
@@ -716,7 +670,7 @@ void redlock_claims_ask_again(struct node *node)
             redlock_vote_ask(vote, true, on_answer);
         } else if (checks++ < CHECKS_MAX) {
             vote->check_due = true;
-            check_if_due(vote);
+            redlock_check_if_due(vote);
         }
     }
 }
@@ -759,7 +713,7 @@ static void return_key(struct node *node, const char *text)
 static void message_broken(struct vote *vote, const char *by)
 {
     if (claim_of_vote(vote)->state == HELD)
-        vote_broken(vote, by);
+        redlock_vote_broken(vote, by);
     else
         vote->check_due = true;
 }

@@ -91,6 +91,9 @@ static void on_reply(void *data, const redisReply *reply, const struct stile_err
     } else if (is_number(reply)) {
         one->answered = true;
         one->number = reply->integer;
+    } else if (text_of(reply)) {
+        one->answered = true;
+        one->holder = text_of(reply)[0] ? copy(text_of(reply)) : NULL;
     } else if (is_array(element_at(reply, 4), 0)) {
         one->answered = true;
         one->holder = copy(text_at(reply, 0));
@@ -107,9 +110,9 @@ static void on_reply(void *data, const redisReply *reply, const struct stile_err
 /* One script for all nodes. */
 struct question {
     const struct lua *script;
-    const char *keys;    /* for redlock_call_keys() */
-    const char *args[2]; /* NULL: no more */
-    unsigned enough;     /* so many answers will do; the others may come, too */
+    const char *keys;                /* for redlock_call_keys() */
+    const char *args[2 + NODES_MAX]; /* NULL: no more */
+    unsigned enough;                 /* so many answers will do; the others may come, too */
 };
 
 /* NULL: out of memory, or no node can be asked. */
@@ -129,7 +132,7 @@ static struct poll *poll_start(struct redlock *redlock, const struct question *q
                           .enough = question->enough};
     redlock_keys_of(&keys, redlock, name, strlen(name));
     redlock_call_keys(&call, redlock, &keys, question->keys);
-    for (size_t i = 0; i < 2 && question->args[i]; i++)
+    for (size_t i = 0; i < 2 + NODES_MAX && question->args[i]; i++)
         redlock_call_add(&call, question->args[i]);
     for (unsigned i = 0; i < redlock->n; i++) {
         poll->replies[i].poll = poll;
@@ -332,6 +335,16 @@ void redlock_show(struct engine *engine, struct query *query)
         query_end_unasked(query);
 }
 
+/* A break names the grants that it ends. One that reaches a node late finds another claim's key
+ * there and leaves it: the next holder may have counted that vote already. */
+
+static const char *why_not_broken(const struct query *query, unsigned others)
+{
+    if (others == 0)
+        return "the lock is not held";
+    return query->token ? "the grant with that token is over" : "that grant is over";
+}
+
 static void on_broken(struct poll *poll)
 {
     struct query *query = poll->data;
@@ -344,22 +357,71 @@ static void on_broken(struct poll *poll)
     if (__builtin_popcount(mask) < (int)poll->redlock->majority)
         redlock_nodes_explain(poll->redlock, mask, &err);
     else if (hits == 0)
-        error_set(&err, STILE_CONFLICT, 0,
-                  others ? "the grant with that token is over" : "the lock is not held");
+        error_set(&err, STILE_CONFLICT, 0, "%s", why_not_broken(query, others));
     poll_free(poll);
     query_end(query, err.status ? &err : NULL);
+}
+
+/* The holder is what a majority of the nodes shows. Where nothing has one, all that is in the way
+ * goes. looked: NULL if the token says which grant it is. */
+static struct poll *break_named(struct redlock *redlock, struct query *query,
+                                const struct poll *looked)
+{
+    const struct node_reply *held = NULL;
+    char token[24];
+    snprintf(token, sizeof token, "%" PRIu64, query->token);
+    struct question question = {.script = &redlock_script_break,
+                                .keys = "KQBFN",
+                                .args = {redlock->info, token},
+                                .enough = redlock->n};
+    if (looked && most_held(looked, &held) >= redlock->majority) {
+        question.args[2] = held->holder;
+    } else if (looked) {
+        for (unsigned i = 0, n = 2; i < redlock->n; i++) {
+            if (looked->replies[i].holder)
+                question.args[n++] = looked->replies[i].holder;
+        }
+    }
+    return poll_start(redlock, &question, query->name, on_broken, query);
+}
+
+static void on_looked(struct poll *poll)
+{
+    struct query *query = poll->data;
+    struct redlock *redlock = poll->redlock;
+    unsigned mask = poll_answering(poll);
+    const struct node_reply *held = NULL;
+    struct stile_error err = {0};
+    query->state = NULL;
+    if (__builtin_popcount(mask) < (int)redlock->majority)
+        redlock_nodes_explain(redlock, mask, &err);
+    else if (most_held(poll, &held) == 0)
+        error_set(&err, STILE_CONFLICT, 0, "%s", why_not_broken(query, 0));
+    else
+        query->state = break_named(redlock, query, poll);
+    poll_free(poll);
+    if (err.status)
+        query_end(query, &err);
+    else if (!query->state)
+        query_end_unasked(query);
+}
+
+/* What is silent is asked, but not waited for. */
+static unsigned answers_expected(const struct redlock *redlock)
+{
+    unsigned n = redlock->n;
+    for (unsigned i = 0; i < redlock->n; i++)
+        n -= redlock->nodes[i].silent;
+    return n < redlock->majority ? redlock->majority : n;
 }
 
 void redlock_break(struct engine *engine, struct query *query)
 {
     struct redlock *redlock = redlock_of(engine);
-    char token[24];
-    snprintf(token, sizeof token, "%" PRIu64, query->token);
-    struct question question = {.script = &redlock_script_break,
-                                .keys = "KQBFN",
-                                .args = {token, redlock->info},
-                                .enough = redlock->n};
-    query->state = poll_start(redlock, &question, query->name, on_broken, query);
+    struct question look = {
+        .script = &redlock_script_holder, .keys = "KF", .enough = answers_expected(redlock)};
+    query->state = query->token ? break_named(redlock, query, NULL)
+                                : poll_start(redlock, &look, query->name, on_looked, query);
     if (!query->state)
         query_end_unasked(query);
 }

@@ -24,6 +24,7 @@
 #define LABEL_LEN  12
 #define LABELS_MAX (NODES_MAX * (LABEL_LEN + 1))
 #define ENTRY_MAX  (OWNER_LEN + 1 + INFO_MAX)
+#define REASON_MAX 96 /* "b pid host", of a loss */
 
 /* The answer of one node to one claim. */
 enum answer {
@@ -67,6 +68,7 @@ struct redlock_claim {
     bool has_waited; /* what fails now is asked again later */
     bool was_held;   /* until the next claim: a release that core repeats keeps hold_at_least */
     bool plain;      /* asked by SET alone: no node has reported its holder */
+    bool broken;     /* held: a node says that it was broken, and broken_by whom */
     bool contended;  /* the last time it had to wait: asked so that it is queued at once */
     unsigned tries, looks, rounds;
     unsigned lease_kind;       /* while it is listed: for link_leases_remove() */
@@ -76,6 +78,7 @@ struct redlock_claim {
     uint64_t sent_ns, granted_ns;
     uint64_t renewed_ns; /* held: when the requests were sent that extended it last */
     struct timer timer;
+    char broken_by[REASON_MAX]; /* "pid host" */
     struct vote votes[NODES_MAX];
 };
 
@@ -205,7 +208,7 @@ bool redlock_keys_are_reserved(const struct redlock *redlock, const char *name);
 
 /* The arguments of one script; the texts are borrowed until it is sent. */
 struct call {
-    struct conn_arg args[12];
+    struct conn_arg args[NAME_KEYS + 2 + NODES_MAX];
     size_t n_keys, n;
 };
 
@@ -257,6 +260,15 @@ const char *redlock_owner(struct engine *engine, struct claim *base);
 /* This node may have handed over without our hearing of it: waiting claims ask it again. */
 void redlock_claims_ask_again(struct node *node);
 void redlock_claims_message(struct node *node, const char *text, size_t len);
+
+/* ---- broken.c: a held claim that was broken ---- */
+
+/* The node says so. by: "pid host". */
+void redlock_vote_broken(struct vote *vote, const char *by);
+/* Asks the node whether the claim was broken, once its answer counts and the claim is held. */
+void redlock_check_if_due(struct vote *vote);
+/* True: it is lost, since no majority can be left. */
+bool redlock_broken_lose(struct redlock_claim *claim);
 
 /* ---- release.c: releasing and withdrawing ---- */
 

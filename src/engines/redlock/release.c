@@ -18,8 +18,6 @@
 #define CLOSING_NS    (500 * NS_PER_MS)
 #define CLOSING_MAX   (10 * NS_PER_SEC) /* while a node still has many to answer */
 
-#define REASON_MAX 96 /* "b pid host" */
-
 enum step_state {
     UNSENT,
     SENT,

@@ -8,7 +8,6 @@
 #include "engines/redlock/redlock.h"
 
 #define RENEWS_MAX 256
-#define REASON_MAX 96 /* "b pid host" */
 #define GONE_MAX   (LOSS_MAX + 40)
 
 /* The nodes' answers for one claim. */

@@ -47,6 +47,7 @@ extern const struct lua redlock_script_release;
 extern const struct lua redlock_script_yield;
 extern const struct lua redlock_script_renew;
 extern const struct lua redlock_script_show;
+extern const struct lua redlock_script_holder;
 extern const struct lua redlock_script_break;
 extern const struct lua redlock_script_check;
 extern const struct lua redlock_script_history;
