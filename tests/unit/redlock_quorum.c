@@ -430,6 +430,56 @@ static void without_fences_nothing_but_the_key_is_written(void **state)
     stile_client_close(plain);
 }
 
+/* ---- breaking ---- */
+
+/* As if it had reached that node late, and the next holder counted its vote. */
+static void a_break_leaves_the_key_of_another_grant(void **state)
+{
+    static const char next[] = "fedcba9876543210fedcba9876543210fedcba98";
+    (void)state;
+    struct stile_client *other = open_nodes("");
+    hold_as(next, 4, 1);
+    take_token(lock);
+    assert_status(stile_break(other, "name", 0, &why), OK);
+    assert_string_equal(node_text(4, "GET " K), next);
+    for (unsigned i = 0; i < 4; i++)
+        assert_string_equal(node_text(i, "GET " K), "");
+    assert_status(stile_lock_release(lock, &why), LOST);
+    assert_status(stile_break(other, "other", 0, &why), CONFLICT);
+    stile_client_close(other);
+}
+
+/* None of them is known to hold it, so nothing may be left in the way. */
+static void a_break_without_a_holder_ends_all_that_is_there(void **state)
+{
+    (void)state;
+    hold_as("0123456789abcdef0123456789abcdef01234567", 0, 2);
+    hold_as("some body's\r\n", 2, 2);
+    assert_status(stile_break(client, "name", 0, &why), OK);
+    for (unsigned i = 0; i < NODES; i++)
+        assert_string_equal(node_text(i, "GET " K), "");
+}
+
+/* Long before a renewal. The message comes until the holder is subscribed. */
+static void a_holder_that_is_broken_on_one_node_asks_the_others(void **state)
+{
+    (void)state;
+    struct stile_lock *held = lock_on(client, "long", 600000);
+    assert_status(take(held), OK);
+    char channel[32], message[64];
+    snprintf(channel, sizeof channel, "stile:%.16s", stile_lock_owner(held));
+    snprintf(message, sizeof message, "b %s 7 host", stile_lock_owner(held));
+    for (unsigned i = 0; i < 3; i++)
+        node_text(i, "SET lock:long fedcba9876543210fedcba9876543210fedcba98");
+    while (node_number(0, "PUBLISH %s %s", channel, message) == 0)
+        ;
+    struct pollfd lost = {.fd = stile_lock_lost_fd(held), .events = POLLIN};
+    assert_int_equal(poll(&lost, 1, PATIENCE_MS), 1);
+    assert_status(stile_lock_lost_reason(held, &why), LOST);
+    assert_true(error_has("host pid 7"));
+    stile_lock_free(held);
+}
+
 /* ---- the URL ---- */
 
 static void refused(const char *url, const char *words)
@@ -482,6 +532,9 @@ int main(void)
         TEST(it_is_kept_while_a_majority_has_it),
         TEST(what_a_majority_does_not_have_was_lost),
         TEST(without_fences_nothing_but_the_key_is_written),
+        TEST(a_break_leaves_the_key_of_another_grant),
+        TEST(a_break_without_a_holder_ends_all_that_is_there),
+        TEST(a_holder_that_is_broken_on_one_node_asks_the_others),
         TEST(urls_that_make_no_sense),
     };
     return cmocka_run_group_tests(tests, nodes_start, nodes_stop);
