@@ -853,7 +853,7 @@ static void on_broken(struct stile_client *client, enum stile_status status,
 static void break_by(struct process *process, unsigned name)
 {
     static const unsigned numbers[] = {0, 1, 2, 3};
-    if (process == NULL || process->dead || process->paused || !process->opened)
+    if (process == NULL || process->dead || process->paused || process->closing || !process->opened)
         return;
     world_trace("%s is broken by an operator", names[name]);
     history_add(world_history(),
