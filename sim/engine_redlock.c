@@ -149,6 +149,117 @@ static void foreign(uint64_t end_ns, struct random *random)
     redis_foreign_begin(group.size, end_ns, random);
 }
 
+/* ---- races ---- */
+
+static void restart(struct server *server)
+{
+    if (server->down)
+        sim_redis_restart(server, LEFT_ALL);
+}
+
+static void restart_later(void *data)
+{
+    restart(data);
+}
+
+static void crash(struct server *server)
+{
+    if (!server->down)
+        sim_redis_crash(server);
+}
+
+static struct server *member(unsigned number)
+{
+    return net_server(number % group.size);
+}
+
+static void forget_later(void *data)
+{
+    struct server *server = data;
+    group.forgot |= 1u << server->number;
+    crash(server);
+    sim_redis_restart(server, LEFT_NONE);
+}
+
+/* A minority was away when a claim was granted: of its votes none is to spare. */
+static void forget_a_needed_vote(struct fault *fault)
+{
+    unsigned first = fault->number, away = group.size / 2;
+    uint64_t back_ns = world_now() + (100 + fault->number % 300) * MS;
+    uint64_t forget_ns = back_ns + fault->number / 300 % 300 * MS;
+    fault->for_ns = 2 * SEC;
+    for (unsigned i = 0; i < away; i++) {
+        crash(member(first + i));
+        world_at(back_ns, restart_later, member(first + i));
+    }
+    world_at(forget_ns, forget_later, member(first + away));
+    world_at(forget_ns + 1 + fault->number % 100 * MS, adopt_later, NULL);
+}
+
+/* Longer than the first release waits for them, and shorter than the lease may be kept. */
+static void crash_most(struct fault *fault)
+{
+    fault->for_ns = 2300 * MS + fault->number / 16 % 900 * MS;
+    for (unsigned i = 0; i <= group.size / 2; i++)
+        crash(member(fault->number + i));
+}
+
+static void restart_most(struct fault *fault)
+{
+    for (unsigned i = 0; i <= group.size / 2; i++)
+        restart(member(fault->number + i));
+}
+
+static void crash_first(void *data)
+{
+    struct fault *fault = data;
+    crash(member(0));
+    fault->data = member(0);
+}
+
+/* Nodes 4 and 5 go with what they know; of those that stay, only the first knows it, too. It goes
+ * when clients have come over, and shortly before the longest lease is over. */
+static void shrink_later(void *data)
+{
+    const struct fault *fault = data;
+    uint64_t quiet_ns = fault->number % 2 ? 5 * SEC : 10 * SEC;
+    group.sizes = true;
+    workload_resize(group.other_url);
+    world_at(world_now() + quiet_ns - fault->number % 1000 * MS, crash_first, data);
+}
+
+static void miss_and_shrink(struct fault *fault)
+{
+    uint64_t back_ns = world_now() + (200 + fault->number % 1000) * MS;
+    if (group.size != 5 || group.sizes || world_now() > 20 * SEC)
+        return;
+    fault->for_ns = 17 * SEC;
+    for (unsigned i = 1; i <= 2; i++) {
+        crash(member(i));
+        world_at(back_ns, restart_later, member(i));
+    }
+    world_at(back_ns + 1 * MS, shrink_later, fault);
+}
+
+static void restart_first(struct fault *fault)
+{
+    if (fault->data != NULL)
+        restart(fault->data);
+}
+
+static const struct race races[] = {
+    {{"a grant has no vote to spare, and one of its servers loses its data and is adopted", 8, 0,
+      AT_CLIENT, forget_a_needed_vote, NULL},
+     WHEN_ASKED},
+    {{"most servers crash at a release, and keep their data", 4, 0, AT_CLIENT, crash_most,
+      restart_most},
+     WHEN_RELEASED},
+    {{"two servers miss a grant, and the group is made smaller", 4, BIT(STARVED) | BIT(FALSE_LOSS),
+      AT_CLIENT, miss_and_shrink, restart_first},
+     WHEN_ASKED},
+    {{0}, WHEN_ASKED},
+};
+
 /* Of the smaller group, where a client may name either. Once a server has forgotten, those that are
  * left may show less than was granted. */
 static unsigned votes(void)
@@ -167,6 +278,7 @@ const struct sim_engine_class sim_redlock_class = {
     .dispose = redis_servers_dispose,
     .faults = faults,
     .more = more,
+    .races = races,
     .wake_ns = SEC,
     .foreign = foreign,
     .also_broken = also_broken,

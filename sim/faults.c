@@ -142,6 +142,63 @@ const struct fault_class more_faults[] = {
     {0},
 };
 
+/* ---- races ---- */
+
+/* What is under way arrives up to a second later, or at once. */
+static uint64_t late_ns(const struct fault *fault)
+{
+    return fault->number % 4 == 0 ? 0 : fault->number % 1000 * MS;
+}
+
+/* process: NULL: those of all. */
+static void cut_late(const struct fault *fault, const struct process *process)
+{
+    for (size_t i = 0; i < net_count(); i++) {
+        for (struct connection *each = net_server(i)->connections; each != NULL;
+             each = each->next) {
+            if (process == NULL || each->process == process)
+                connection_cut_late(each, late_ns(fault));
+        }
+    }
+}
+
+static void cut_late_client(struct fault *fault)
+{
+    cut_late(fault, workload_process(fault->user));
+}
+
+static void cut_late_all(struct fault *fault)
+{
+    cut_late(fault, NULL);
+}
+
+static void hear_late(void *data)
+{
+    struct fault *fault = data;
+    if (workload_process(fault->user) != NULL)
+        block(fault, true, false);
+}
+
+/* What it asks first still reaches the server in time. */
+static void break_late(struct fault *fault)
+{
+    fault->for_ns = (5 + fault->number % 200) * MS;
+    workload_break_of(fault->user);
+    fault->user++; /* its operator */
+    world_at(world_now() + fault->number / 200 % 1200 * US, hear_late, fault);
+}
+
+const struct race shared_races[] = {
+    {{"all connections of a client end, and its requests arrive late", 4, 0, AT_CLIENT,
+      cut_late_client, NULL},
+     WHEN_RELEASED},
+    {{"all connections end, and all requests arrive late", 4, 0, AT_CLIENT, cut_late_all, NULL},
+     WHEN_RELEASED},
+    {{"an operator breaks a lock, and a server hears of it late", 4, 0, IN_ORDER, break_late, NULL},
+     WHEN_GRANTED},
+    {{0}, WHEN_ASKED},
+};
+
 /* ---- for the tables of engines ---- */
 
 void strike_stop(struct fault *fault)

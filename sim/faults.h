@@ -10,6 +10,7 @@
 /* The last one of a table has no text. */
 extern const struct fault_class shared_faults[];
 extern const struct fault_class more_faults[]; /* of the runs with more (sim/run.c) */
+extern const struct race shared_races[];       /* of those with races */
 
 /* ---- for the tables of engines ---- */
 

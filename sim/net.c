@@ -594,6 +594,19 @@ void connection_cut(struct connection *connection, bool after)
     end_at_client(connection->stream, ECONNRESET);
 }
 
+void connection_cut_late(struct connection *connection, uint64_t late_ns)
+{
+    if (connection->ended || connection->stream == NULL)
+        return;
+    for (struct flight *each = connection->first[TO_SERVER]; each != NULL; each = each->next) {
+        each->at_ns += late_ns;
+        note_held_up(each);
+    }
+    connection->latest_ns[TO_SERVER] += late_ns;
+    lose_flights(connection, TO_CLIENT);
+    end_at_client(connection->stream, ECONNRESET);
+}
+
 void server_cut(struct server *server)
 {
     for (struct connection *each = server->connections; each != NULL; each = each->next)

@@ -126,6 +126,9 @@ void server_continue(struct server *server);
 /* after: the server executes what was sent, and its answers are lost; else what was sent is lost.
  */
 void connection_cut(struct connection *connection, bool after);
+/* Its client sees the end now, and the server late_ns later, behind what was sent: as if something
+ * between them had kept it. Answers are lost. */
+void connection_cut_late(struct connection *connection, uint64_t late_ns);
 /* All of a server's, as when it crashes; of a process, as when it is killed. */
 void server_cut(struct server *server);
 void process_cut(struct process *process, bool silently);

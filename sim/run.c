@@ -10,12 +10,15 @@
 #include "sim/story.h"
 #include "sim/workload.h"
 
-#define FAULTS_END_NS  (40 * SEC) /* when the last fault has healed */
-#define WORK_END_NS    (70 * SEC) /* when no new claims are made */
-#define END_NS         (90 * SEC)
-#define BURSTS_MAX     4
-#define MORE_STREAM    439 /* one that leaves the seeds kept in tests/sim as they were */
-#define FOREIGN_STREAM 15  /* likewise */
+#define FAULTS_END_NS (40 * SEC) /* when the last fault has healed */
+#define WORK_END_NS   (70 * SEC) /* when no new claims are made */
+#define END_NS        (90 * SEC)
+#define BURSTS_MAX    4
+/* Streams that leave the seeds kept in tests/sim as they were. */
+#define MORE_STREAM    439
+#define RACES_STREAM   512
+#define FOREIGN_STREAM 15
+#define RACES_MAX      6
 #define BURST_NS       (5 * SEC)
 #define BOUND_NS       (7 * SEC)
 #define ANSWER_NS      (8 * SEC)
@@ -38,6 +41,7 @@ static struct {
     uint64_t bursts[BURSTS_MAX]; /* when most faults happen, one shortly after another */
     unsigned n_bursts;           /* 0: at any time */
     bool more, calm;             /* more of what happens; calm: only what is in order */
+    bool races, alone;           /* alone: and nothing else goes wrong */
 } run;
 
 /* ---- faults ---- */
@@ -227,11 +231,12 @@ static const struct fault_class *choose_more_class(struct random *random)
     }
 }
 
-static void plan_another(unsigned number, struct random *random)
+static struct fault *plan_another(const struct fault_class *class, unsigned number,
+                                  struct random *random)
 {
     struct fault *fault = world_alloc(sizeof *fault);
     run.faults[number] = fault;
-    fault->class = choose_more_class(random);
+    fault->class = class;
     fault->at_ns = random_below(random, FAULTS_END_NS - 2 * SEC);
     fault->for_ns =
         random_once_in(random, 3) ? random_below(random, 15 * SEC) : random_below(random, SEC);
@@ -242,6 +247,7 @@ static void plan_another(unsigned number, struct random *random)
     fault->waits |= random_once_in(random, 2);
     if (!(run.limits.faults_left_out & (1u << number)))
         world_at(fault->at_ns, strike, fault);
+    return fault;
 }
 
 static void plan_more(void)
@@ -249,7 +255,7 @@ static void plan_more(void)
     struct random random = random_stream(run.options.seed, 10);
     unsigned n = (unsigned)random_between(&random, 1, FAULTS_MAX - run.result->n_faults);
     for (unsigned i = 0; i < n; i++)
-        plan_another(run.result->n_faults + i, &random);
+        plan_another(choose_more_class(&random), run.result->n_faults + i, &random);
     run.result->n_faults += n;
 }
 
@@ -260,6 +266,52 @@ static void plan_foreign(void)
     struct random random = random_stream(run.options.seed, FOREIGN_STREAM);
     if (run.engine->foreign != NULL && random_once_in(&random, 8))
         run.engine->foreign(WORK_END_NS, &random);
+}
+
+/* ---- races ---- */
+
+/* A third of all runs, again with streams of their own: faults that strike at the one moment in the
+ * life of a claim at which one rule alone prevents the worst, most of them of several steps. */
+static void choose_races(void)
+{
+    struct random random = random_stream(run.options.seed, RACES_STREAM);
+    run.races = run.engine->races != NULL && random_once_in(&random, 3) && !run.calm;
+    run.alone = run.races && random_once_in(&random, 2);
+    run.more &= !run.alone;
+}
+
+static unsigned sum_races(const struct race *races)
+{
+    unsigned all = 0;
+    for (; races->fault.text != NULL; races++)
+        all += races->fault.often;
+    return all;
+}
+
+static const struct race *choose_race(struct random *random)
+{
+    unsigned shared = sum_races(shared_races), own = sum_races(run.engine->races);
+    unsigned at = (unsigned)random_below(random, shared + own);
+    const struct race *race = at < shared ? shared_races : run.engine->races;
+    at -= at < shared ? 0 : shared;
+    for (; at >= race->fault.often; race++)
+        at -= race->fault.often;
+    return race;
+}
+
+static void plan_races(void)
+{
+    struct random random = random_stream(run.options.seed, 14);
+    unsigned n = (unsigned)random_between(&random, 1, RACES_MAX);
+    for (unsigned i = 0; i < n && run.result->n_faults < FAULTS_MAX; i++) {
+        const struct race *race = choose_race(&random);
+        struct fault *fault = plan_another(&race->fault, run.result->n_faults++, &random);
+        fault->waits = true;
+        if (!random_once_in(&random, 4))
+            fault->moment = race->moment;
+        if (random_once_in(&random, 2))
+            fault->after_ns = random_below(&random, MS);
+    }
 }
 
 /* ---- forks ---- */
@@ -437,9 +489,11 @@ void sim_run(struct run_result *result, const struct run_options *options)
                                 .tokens = run.engine->tokens,
                                 .votes = run.engine->votes};
     choose_more();
+    choose_races();
     workload.more = run.more;
+    workload.races = run.races;
     result->n_faults = (unsigned)random_below(&run.random, 16);
-    if (run.calm)
+    if (run.calm || run.alone)
         result->n_faults = 0;
     memcpy(workload.rounds, run.limits.rounds, sizeof workload.rounds);
     workload.n_hosts = choose_hosts(workload.n_users);
@@ -452,6 +506,8 @@ void sim_run(struct run_result *result, const struct run_options *options)
         plan_fault(i);
     if (run.more)
         plan_more();
+    if (run.races)
+        plan_races();
     plan_forks();
     plan_foreign();
     workload_begin(&workload);

@@ -71,6 +71,8 @@ struct habits {
     bool in_step;     /* they ask and release at the same moments, as programs that cron starts */
     bool long_leases; /* of 5 s and more */
     bool patient;     /* they wait without a limit */
+    bool hasty;       /* half of the time they do not wait at all */
+    bool keeping;     /* every third claim has a hold_at_least */
     unsigned long_hold_in; /* once in so many holds is long */
     unsigned give_up_in;   /* and once in so many waits is given up */
 };
@@ -484,7 +486,7 @@ static void choose_mode(struct user *user, struct stile_lock_options *options)
     if (!job.workload.exclusive_only && random_once_in(&user->random, 4)) {
         options->mode = random_once_in(&user->random, 2) ? STILE_SHARED : STILE_SLOTS;
         options->slots = options->mode == STILE_SLOTS ? 2 : 0;
-    } else if (random_once_in(&user->random, 12)) {
+    } else if (random_once_in(&user->random, job.habits.keeping ? 3 : 12)) {
         options->hold_at_least_ms = (int64_t)random_between(&user->random, 2000, 5000);
     } else if (random_once_in(&user->random, 12)) {
         options->lock_delay_ms = (int64_t)random_between(&user->random, 2000, 5000);
@@ -551,6 +553,8 @@ static void start_asking(struct user *user)
 {
     static const int64_t waits_ms[] = {-1, -1, -1, 0, 3000};
     int64_t wait_ms = waits_ms[random_below(&user->random, job.habits.patient ? 1 : 5)];
+    if (job.habits.hasty && random_once_in(&user->random, 2))
+        wait_ms = 0;
     const struct stile_lock_options *o = &user->options;
     if (stile_lock_acquire_async(user->lock, wait_ms, on_done, intent_of(user))) {
         world_trace("%s.%u: its last release has not been answered", process_of(user)->name,
@@ -960,6 +964,18 @@ static void choose_more_habits(struct habits *habits)
     }
 }
 
+static void choose_race_habits(struct habits *habits)
+{
+    struct random random = random_stream(world_seed(), 15);
+    habits->in_step |= random_once_in(&random, 2);
+    habits->hasty = random_once_in(&random, 4);
+    habits->keeping = random_once_in(&random, 4);
+    if (random_once_in(&random, 2)) {
+        habits->long_leases = true;
+        habits->long_hold_in = 2;
+    }
+}
+
 void workload_begin(const struct workload *workload)
 {
     memset(&job, 0, sizeof job);
@@ -967,6 +983,8 @@ void workload_begin(const struct workload *workload)
     job.habits = choose_habits();
     if (workload->more)
         choose_more_habits(&job.habits);
+    if (workload->races)
+        choose_race_habits(&job.habits);
     for (unsigned i = 0; i < workload->n_users; i++) {
         struct user *user = &job.users[i];
         user->number = i;

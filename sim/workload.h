@@ -22,6 +22,7 @@ struct workload {
     bool tokens;
     unsigned rounds[CROWD_MAX]; /* the most claims of each user */
     bool more;                  /* this run has more than the usual habits (sim/run.c) */
+    bool races;                 /* and this one has those that bring claims together */
     unsigned (*votes)(void);    /* of its engine (sim/engine.h); may be NULL */
 };
 
