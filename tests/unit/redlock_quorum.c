@@ -460,24 +460,52 @@ static void a_break_without_a_holder_ends_all_that_is_there(void **state)
         assert_string_equal(node_text(i, "GET " K), "");
 }
 
-/* Long before a renewal. The message comes until the holder is subscribed. */
-static void a_holder_that_is_broken_on_one_node_asks_the_others(void **state)
+/* From that node to the holder, again and again until it is subscribed. */
+static void tell(unsigned node, struct stile_lock *held, const char *kind, const char *what)
 {
-    (void)state;
-    struct stile_lock *held = lock_on(client, "long", 600000);
-    assert_status(take(held), OK);
-    char channel[32], message[64];
+    char channel[32], message[128];
     snprintf(channel, sizeof channel, "stile:%.16s", stile_lock_owner(held));
-    snprintf(message, sizeof message, "b %s 7 host", stile_lock_owner(held));
-    for (unsigned i = 0; i < 3; i++)
-        node_text(i, "SET lock:long fedcba9876543210fedcba9876543210fedcba98");
-    while (node_number(0, "PUBLISH %s %s", channel, message) == 0)
+    snprintf(message, sizeof message, "%s %s %s", kind, stile_lock_owner(held), what);
+    while (node_number(node, "PUBLISH %s %s", channel, message) == 0)
         ;
+}
+
+/* Long before a renewal. */
+static void expect_loss(struct stile_lock *held)
+{
     struct pollfd lost = {.fd = stile_lock_lost_fd(held), .events = POLLIN};
     assert_int_equal(poll(&lost, 1, PATIENCE_MS), 1);
     assert_status(stile_lock_lost_reason(held, &why), LOST);
     assert_true(error_has("host pid 7"));
     stile_lock_free(held);
+}
+
+static void a_holder_that_is_broken_on_one_node_asks_the_others(void **state)
+{
+    (void)state;
+    struct stile_lock *held = lock_on(client, "long", 600000);
+    assert_status(take(held), OK);
+    for (unsigned i = 0; i < 3; i++)
+        node_text(i, "SET lock:long fedcba9876543210fedcba9876543210fedcba98");
+    tell(0, held, "b", "7 host");
+    expect_loss(held);
+}
+
+/* Node 0 has had another holder since, which has given the key back. */
+static void a_key_that_comes_back_behind_a_larger_token_is_no_vote(void **state)
+{
+    (void)state;
+    struct stile_lock *held = lock_on(client, "long", 600000);
+    assert_status(take(held), OK);
+    node_text(0,
+              "SET {lock:long}\x1f"
+              "fence %s",
+              "999999 fedcba9876543210fedcba9876543210fedcba98 7 host");
+    tell(0, held, "b", "7 host");
+    tell(0, held, "g", "999999 lock:long");
+    tell(1, held, "b", "7 host");
+    tell(2, held, "b", "7 host");
+    expect_loss(held);
 }
 
 /* ---- the URL ---- */
@@ -535,6 +563,7 @@ int main(void)
         TEST(a_break_leaves_the_key_of_another_grant),
         TEST(a_break_without_a_holder_ends_all_that_is_there),
         TEST(a_holder_that_is_broken_on_one_node_asks_the_others),
+        TEST(a_key_that_comes_back_behind_a_larger_token_is_no_vote),
         TEST(urls_that_make_no_sense),
     };
     return cmocka_run_group_tests(tests, nodes_start, nodes_stop);
