@@ -75,6 +75,9 @@ static const struct fault_class more[] = {
     {0},
 };
 
+/* Those that all engines share. */
+static const struct race races[] = {{{0}, WHEN_ASKED}};
+
 static unsigned votes(void)
 {
     return 1;
@@ -89,6 +92,7 @@ const struct sim_engine_class sim_redis_class = {
     .dispose = redis_servers_dispose,
     .faults = faults,
     .more = more,
+    .races = races,
     .wake_ns = SEC,
     .foreign = foreign,
     .polls_foreign = true,
