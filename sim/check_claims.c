@@ -117,12 +117,20 @@ uint64_t check_lease_end(const struct check *check, const struct claim_seen *cla
     return (end > ns ? end : ns) + delay_of(check, claim) + check->promises->takeover_ns;
 }
 
+/* A break may have ended its grant while its client stood still and had not heard of the grant. */
+static bool may_be_over_unheard(const struct check *check, const struct claim_seen *claim)
+{
+    size_t breaks = check->names[claim->name].breaks;
+    return claim->excused && claim->asked < breaks && breaks < claim->granted;
+}
+
 /* An operator has broken it, or might have. */
 bool check_was_broken(const struct check *check, const struct claim_seen *claim)
 {
     const struct name_seen *name = &check->names[claim->name];
-    return claim->broken || (name->broken_ns != 0 && claim->granted != NOWHERE &&
-                             check->history->events[claim->granted].ns <= name->broken_ns);
+    return claim->broken || may_be_over_unheard(check, claim) ||
+           (name->broken_ns != 0 && claim->granted != NOWHERE &&
+            check->history->events[claim->granted].ns <= name->broken_ns);
 }
 
 /* hold_at_least counts from the grant on the server, which came after the request was sent, and was
@@ -179,6 +187,13 @@ static bool was_granted_during_break(const struct check *check, const struct cla
     return over_ns != 0 && check->history->events[claim->granted].ns + LOSS_NS <= over_ns;
 }
 
+/* Its client has run for too short a time since to have heard of the loss, too. */
+static bool may_soon_be_told(const struct check *check, const struct claim_seen *claim)
+{
+    uint64_t heard_ns = check->history->events[claim->granted].ns;
+    return may_be_over_unheard(check, claim) && check_now(check) <= heard_ns + LOSS_NS;
+}
+
 void check_overlap(struct check *check, const struct claim_seen *claim, uint32_t others)
 {
     const struct event *event = &check->history->events[check->at];
@@ -187,7 +202,7 @@ void check_overlap(struct check *check, const struct claim_seen *claim, uint32_t
         check->names[claim->name].broken_ns > event->ns)
         return;
     const struct claim_seen *other = &check->claims[holder];
-    if (was_granted_during_break(check, other))
+    if (was_granted_during_break(check, other) || may_soon_be_told(check, other))
         return;
     if (other->deadline_ns == UINT64_MAX)
         check_violate(check, RULE_OVERLAP, other->granted, NOWHERE,

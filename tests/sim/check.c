@@ -510,6 +510,25 @@ static void a_grant_while_a_break_is_under_way(void **state)
     assert_breaks(RULE_OVERLAP, "c1 was granted x");
 }
 
+/* It was broken while its client stood still, and hears of its grant first and of its loss later.
+ */
+static void a_grant_that_was_broken_unheard(void **state)
+{
+    (void)state;
+    uint32_t a = ask_mode(0, 0, STILE_SHARED, 0), b = ask(1, 1);
+    tell(2, EVENT_EXCUSED, 0, 0);
+    break_at(50, 51, STILE_OK);
+    grant(3000, 0, a, 7, 9000);
+    grant(3010, 1, b, 8, 9000);
+    tell(3100, EVENT_LOST, 0, a);
+    assert_holds();
+    history.events[6].ns = history.events[7].ns = 4100 * MS;
+    assert_breaks(RULE_OVERLAP, "before the deadline of c0");
+    history.events[6].ns = 3010 * MS;
+    history.events[3].kind = history.events[4].kind = EVENT_HEALED; /* there was no break */
+    assert_breaks(RULE_OVERLAP, "before the deadline of c0");
+}
+
 /* The operator of the second one stands still; it ends a grant that came after the first one's
  * answer. */
 static void a_break_behind_the_answer_of_another(void **state)
@@ -951,6 +970,7 @@ int main(void)
         TEST(a_break_before_two_slots),
         TEST(a_break_where_tokens_went_back),
         TEST(a_grant_while_a_break_is_under_way),
+        TEST(a_grant_that_was_broken_unheard),
         TEST(a_break_behind_the_answer_of_another),
         TEST(a_try_behind_a_break_without_an_answer),
         TEST(old_news_of_a_grant),
