@@ -56,7 +56,7 @@ static void on_time(struct timer *timer)
     unsigned what = played_pick(48);
     const uint8_t *bytes = what == 47 ? played_bytes(&n, LAST_WORDS) : NULL;
     if (bytes)
-        (void)!write(conn->peer, bytes, n);
+        (void)send(conn->peer, bytes, n, MSG_NOSIGNAL); /* it may have shut it down before */
     if (what == 46)
         shutdown(conn->peer, SHUT_RDWR);
     played_fire(conn->fd, EPOLLIN | EPOLLOUT);

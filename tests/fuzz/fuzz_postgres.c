@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 
 #include "base/container.h"
+#include "engines/postgres/statements.h"
 #include "fuzz/played_rows.h"
 
 extern const struct engine_class postgres_class;
@@ -17,6 +18,7 @@ extern const struct engine_class postgres_class;
 struct pg_result {
     ExecStatusType status;
     char sqlstate[6];
+    bool may_lack_rows; /* its statement has a column OURS_OR_NO_ROW */
     struct played_rows rows;
 };
 
@@ -101,6 +103,7 @@ static const char *const *usual_row(const char *sql)
 static PGresult *rows_result(const char *sql)
 {
     PGresult *result = result_new(PGRES_TUPLES_OK);
+    result->may_lack_rows = strstr(sql, OURS_OR_NO_ROW) != NULL;
     played_rows_fill(&result->rows, usual_row(sql));
     if (result->rows.columns == 0)
         result->status = PGRES_COMMAND_OK;
@@ -436,6 +439,13 @@ int PQfnumber(const PGresult *result, const char *name)
 {
     (void)result, (void)name;
     return played_pick(32) == 31 ? -1 : 0;
+}
+
+char *PQfname(const PGresult *result, int column)
+{
+    if (column < 0 || column >= PQnfields(result))
+        return NULL;
+    return result->may_lack_rows ? OURS_OR_NO_ROW : "column";
 }
 
 /* As libpq: NULL outside of the rows, and "" for SQL's NULL. */
