@@ -72,6 +72,7 @@ struct sim_engine_class {
     const struct fault_class *faults; /* the last one has no text */
     const struct fault_class *more;   /* of the runs with more (sim/run.c); NULL: none */
     const struct race *races;         /* of those with races; NULL: there are none */
+    const struct fault_class *plots;  /* of the runs with a plot; NULL: there are none */
     uint64_t wake_ns; /* a release is known to the next waiter within this time; 0: not checked */
     /* Other programs that use the same locks come and go until end_ns; NULL: there are none. */
     void (*foreign)(uint64_t end_ns, struct random *random);

@@ -176,6 +176,69 @@ static const struct fault_class more[] = {
     {0},
 };
 
+/* ---- plots ---- */
+
+static struct connection *connection_of(const struct process *process)
+{
+    for (unsigned i = 0; i < cluster->n; i++) {
+        struct connection *each = cluster->members[i].server->connections;
+        for (; each != NULL; each = each->next) {
+            if (each->process == process && each->stream != NULL && each->accepted && !each->ended)
+                return each;
+        }
+    }
+    return NULL;
+}
+
+/* The client withdraws once more, over another connection. What it has sent first arrives when it
+ * may hold by its next claim, whose key has the same name. */
+static void withdraw_late(struct fault *fault)
+{
+    unsigned user = fault->user;
+    while (user < fault->user + USERS_MAX && !workload_give_up(user))
+        user++;
+    struct connection *connection = connection_of(workload_process(user));
+    if (user == fault->user + USERS_MAX || connection == NULL)
+        return;
+    connection->blocked = true;
+    fault->data = connection;
+    fault->for_ns = SEC + fault->number % 8000 * MS;
+}
+
+static void arrive_late(struct fault *fault)
+{
+    struct connection *connection = fault->data;
+    if (connection != NULL)
+        connection->blocked = false;
+}
+
+/* It finds its ghosts in its way when it begins again. */
+static void delete_waiter(struct fault *fault)
+{
+    (void)fault;
+    etcd_cluster_delete_waiter(cluster);
+}
+
+/* For one of the first messages on its next connection: those that begin its streams. */
+static void lack_memory(struct fault *fault)
+{
+    struct process *process = workload_process(fault->user);
+    struct connection *connection = connection_of(process);
+    if (connection == NULL)
+        return;
+    process->scarce = 2 + fault->number % 6;
+    connection_cut(connection, fault->number % 2);
+}
+
+static const struct fault_class plots[] = {
+    {"a client gives up waiting, and its request does not arrive", 1, 0, AT_CLIENT, withdraw_late,
+     arrive_late},
+    {"the key of a waiter with a ghost is deleted by hand", 1, BY_HAND, AT_CLIENT, delete_waiter,
+     NULL},
+    {"a client lacks memory for a message", 1, 0, AT_CLIENT, lack_memory, NULL},
+    {0},
+};
+
 const struct sim_engine_class sim_etcd_class = {
     .name = "etcd",
     .tokens = true,
@@ -184,6 +247,7 @@ const struct sim_engine_class sim_etcd_class = {
     .dispose = dispose,
     .faults = faults,
     .more = more,
+    .plots = plots,
     .wake_ns = SEC,
     .also_broken = also_broken,
     .save = save,

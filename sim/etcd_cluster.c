@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/etcd_cluster.h"
 
+#include <string.h>
+
 #define MOMENT_MIN_NS  (50 * US)
 #define MOMENT_MAX_NS  (600 * US)
 #define SLOW_ONCE_IN   40
@@ -523,4 +525,37 @@ void etcd_cluster_delete_one(struct etcd_cluster *cluster, unsigned n)
         commit(cluster);
         return;
     }
+}
+
+static bool is_ghost_of(etcd_bytes ghost, etcd_bytes own)
+{
+    return ghost.len > own.len && ghost.data[own.len] == '-' &&
+           memcmp(ghost.data, own.data, own.len) == 0;
+}
+
+static bool has_ghost(const struct etcd_store *store, etcd_bytes own)
+{
+    for (size_t i = 0; i < store->n_keys; i++) {
+        if (etcd_version_at(store->keys[i], store->revision) != NULL &&
+            is_ghost_of(store->keys[i]->name, own))
+            return true;
+    }
+    return false;
+}
+
+void etcd_cluster_delete_waiter(struct etcd_cluster *cluster)
+{
+    const struct etcd_store *store = &cluster->store;
+    const struct etcd_version *last = NULL;
+    for (size_t i = 0; i < store->n_keys && is_led(cluster); i++) {
+        const struct etcd_version *version = etcd_version_at(store->keys[i], store->revision);
+        if (version != NULL && has_ghost(store, store->keys[i]->name) &&
+            (last == NULL || version->created > last->created))
+            last = version;
+    }
+    if (last == NULL)
+        return;
+    world_trace("%.*s is deleted by hand", (int)last->key->name.len, last->key->name.data);
+    etcd_store_delete(&cluster->store, last->key->name, (etcd_bytes){0});
+    commit(cluster);
 }

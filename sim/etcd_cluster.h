@@ -105,5 +105,7 @@ void etcd_cluster_compact(struct etcd_cluster *cluster);
 /* By hand, as with etcdctl: one of the leases, or one of the keys. */
 void etcd_cluster_revoke_one(struct etcd_cluster *cluster, unsigned n);
 void etcd_cluster_delete_one(struct etcd_cluster *cluster, unsigned n);
+/* That of the last claim with a ghost. */
+void etcd_cluster_delete_waiter(struct etcd_cluster *cluster);
 
 #endif

@@ -209,7 +209,7 @@ static void arrive_at_client(struct connection *connection, struct flight *fligh
 static bool is_blocked(const struct connection *connection, enum direction way)
 {
     return net_path(connection->process, connection->server)->blocked[way] ||
-           (way == TO_SERVER && connection->server->stopped);
+           (way == TO_SERVER && (connection->server->stopped || connection->blocked));
 }
 
 static void note_held_up(struct flight *flight)

@@ -72,6 +72,7 @@ struct connection {
     struct process *process;
     struct stream *stream; /* NULL: the client has closed it */
     bool accepted, ended;  /* ended: the server has closed it, or has learned of its end */
+    bool blocked;          /* what its client sends on it does not arrive; other connections work */
     struct buffer received;
     struct flight *first[2], **last[2];
     uint64_t number;       /* from 1, in the order in which they were begun */

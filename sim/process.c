@@ -111,6 +111,14 @@ static void run_once(struct process *process)
     loop_run(&process->loop->loop);
 }
 
+/* NULL: the world goes on, and servers do. */
+static struct process *running;
+
+bool process_lacks_memory(void)
+{
+    return running != NULL && running->scarce > 0 && --running->scarce == 0;
+}
+
 static void turn(void *data)
 {
     struct process *process = data;
@@ -118,7 +126,9 @@ static void turn(void *data)
         return; /* another turn was planned instead */
     process->wake_ns = NEVER;
     if (next_due(process) <= world_now()) {
+        running = process;
         run_once(process);
+        running = NULL;
         if (process->ran != NULL && !process->dead)
             process->ran(process);
     }
@@ -185,6 +195,7 @@ static void stall(struct process *process)
         world_history(),
         &(struct event){.ns = world_now(), .kind = EVENT_EXCUSED, .client = process->number});
     process->paused = process->stalled = true;
+    running = NULL;
     n_blocking++;
     world_run(process->stall_until_ns);
     n_blocking--;

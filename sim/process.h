@@ -27,6 +27,7 @@ struct process {
     uint64_t stall_until_ns; /* what comes before this is read only then */
     bool stalled;            /* it stands still in the middle of its work, with its mutex */
     uint64_t wake_ns;        /* when a turn is planned; NEVER: none is */
+    unsigned scarce; /* n: the n-th buffer that has to grow from now on cannot; 0: all can */
     void (*ran)(struct process *process); /* after every turn */
     void *data;
 };
@@ -45,6 +46,9 @@ void process_pause(struct process *process);
 void process_resume(struct process *process);
 void process_kill(struct process *process);
 void process_dispose(struct process *process);
+
+/* The process whose turn it is gets no memory now. */
+bool process_lacks_memory(void);
 
 /* A process is inside a blocking call, and the world goes on in it. */
 bool process_is_blocking(void);

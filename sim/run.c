@@ -17,8 +17,10 @@
 /* Streams that leave the seeds kept in tests/sim as they were. */
 #define MORE_STREAM    439
 #define RACES_STREAM   512
+#define PLOT_STREAM    14
 #define FOREIGN_STREAM 15
 #define RACES_MAX      6
+#define PLOTS_MAX      8
 #define BURST_NS       (5 * SEC)
 #define BOUND_NS       (7 * SEC)
 #define ANSWER_NS      (8 * SEC)
@@ -38,10 +40,11 @@ static struct {
     struct random random;
     struct fault *faults[FAULTS_MAX];
     uint64_t classes; /* of faults that happen in this run: the shared ones, then the engine's */
-    uint64_t bursts[BURSTS_MAX]; /* when most faults happen, one shortly after another */
-    unsigned n_bursts;           /* 0: at any time */
-    bool more, calm;             /* more of what happens; calm: only what is in order */
-    bool races, alone;           /* alone: and nothing else goes wrong */
+    uint64_t bursts[BURSTS_MAX];    /* when most faults happen, one shortly after another */
+    unsigned n_bursts;              /* 0: at any time */
+    bool more, calm;                /* more of what happens; calm: only what is in order */
+    bool races, alone;              /* alone: and nothing else goes wrong */
+    const struct fault_class *plot; /* the only fault of this run, several times; NULL: none */
 } run;
 
 /* ---- faults ---- */
@@ -209,6 +212,17 @@ static void choose_more(void)
     run.calm = run.more && random_once_in(&random, 3);
 }
 
+/* A quarter of the runs with more have a plot of the engine and nothing else: what needs several
+ * things in a row, at moments of its own, would hardly ever happen by itself. */
+static void choose_plot(void)
+{
+    struct random random = random_stream(run.options.seed, PLOT_STREAM);
+    unsigned n = run.engine->plots != NULL ? count_classes(run.engine->plots) : 0;
+    unsigned at = (unsigned)random_below(&random, n + 1);
+    if (run.more && at < n && random_once_in(&random, 4))
+        run.plot = &run.engine->plots[at];
+}
+
 static const struct fault_class *more_class_at(unsigned number)
 {
     unsigned shared = count_classes(more_faults);
@@ -253,9 +267,11 @@ static struct fault *plan_another(const struct fault_class *class, unsigned numb
 static void plan_more(void)
 {
     struct random random = random_stream(run.options.seed, 10);
-    unsigned n = (unsigned)random_between(&random, 1, FAULTS_MAX - run.result->n_faults);
+    unsigned most = run.plot != NULL ? PLOTS_MAX : FAULTS_MAX - run.result->n_faults;
+    unsigned n = (unsigned)random_between(&random, 1, most);
     for (unsigned i = 0; i < n; i++)
-        plan_another(choose_more_class(&random), run.result->n_faults + i, &random);
+        plan_another(run.plot != NULL ? run.plot : choose_more_class(&random),
+                     run.result->n_faults + i, &random);
     run.result->n_faults += n;
 }
 
@@ -490,14 +506,18 @@ void sim_run(struct run_result *result, const struct run_options *options)
                                 .votes = run.engine->votes};
     choose_more();
     choose_races();
+    choose_plot();
     workload.more = run.more;
     workload.races = run.races;
+    workload.keepers = run.plot != NULL;
     result->n_faults = (unsigned)random_below(&run.random, 16);
-    if (run.calm || run.alone)
+    if (run.calm || run.alone || run.plot != NULL)
         result->n_faults = 0;
     memcpy(workload.rounds, run.limits.rounds, sizeof workload.rounds);
     workload.n_hosts = choose_hosts(workload.n_users);
-    if (run.more)
+    if (run.plot != NULL)
+        workload.n_names = 1;
+    else if (run.more)
         make_crowd(&workload);
     result->n_users = workload.n_users;
     choose_classes();

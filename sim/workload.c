@@ -467,28 +467,43 @@ static void on_done(struct stile_lock *lock, enum stile_status status,
         rest(user);
 }
 
-static void give_up(void *data)
+static void cancel(struct user *user)
 {
-    struct user *user = still(data, give_up);
-    if (user == NULL || user->state != ASKING)
-        return;
-    if (random_once_in(&user->random, 4)) {
-        drop(user, EVENT_ANSWERED);
-        return;
-    }
     tell(user, EVENT_CANCELLED);
     stile_lock_cancel(user->lock);
     process_touch(process_of(user));
 }
 
+static void give_up(void *data)
+{
+    struct user *user = still(data, give_up);
+    if (user == NULL || user->state != ASKING)
+        return;
+    if (random_once_in(&user->random, 4))
+        drop(user, EVENT_ANSWERED);
+    else
+        cancel(user);
+}
+
+bool workload_give_up(unsigned number)
+{
+    struct user *user = &job.users[number % job.workload.n_users];
+    const struct process *process = process_of(user);
+    if (user->state != ASKING || process->dead || process->closing || process->paused)
+        return false;
+    cancel(user);
+    return true;
+}
+
 static void choose_mode(struct user *user, struct stile_lock_options *options)
 {
+    unsigned keep_in = job.workload.keepers ? 4 : 12;
     if (!job.workload.exclusive_only && random_once_in(&user->random, 4)) {
         options->mode = random_once_in(&user->random, 2) ? STILE_SHARED : STILE_SLOTS;
         options->slots = options->mode == STILE_SLOTS ? 2 : 0;
-    } else if (random_once_in(&user->random, job.habits.keeping ? 3 : 12)) {
+    } else if (random_once_in(&user->random, job.habits.keeping ? 3 : keep_in)) {
         options->hold_at_least_ms = (int64_t)random_between(&user->random, 2000, 5000);
-    } else if (random_once_in(&user->random, 12)) {
+    } else if (random_once_in(&user->random, keep_in)) {
         options->lock_delay_ms = (int64_t)random_between(&user->random, 2000, 5000);
     }
 }

@@ -23,6 +23,7 @@ struct workload {
     unsigned rounds[CROWD_MAX]; /* the most claims of each user */
     bool more;                  /* this run has more than the usual habits (sim/run.c) */
     bool races;                 /* and this one has those that bring claims together */
+    bool keepers;               /* many claims have hold_at_least or a lock-delay */
     unsigned (*votes)(void);    /* of its engine (sim/engine.h); may be NULL */
 };
 
@@ -61,6 +62,8 @@ void workload_pause(unsigned user);
 void workload_resume(unsigned user);
 /* When it next has something to read, it stops in the middle of its work, until this is over. */
 void workload_stall(unsigned user, uint64_t ns);
+/* It no longer waits for the lock that it asks for. False: it asks for none, or cannot act. */
+bool workload_give_up(unsigned user);
 /* An operator breaks one of the locks. */
 void workload_break(unsigned name);
 /* The one that this user asks for or holds, or has asked for last. */

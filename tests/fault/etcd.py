@@ -56,6 +56,23 @@ def own_ghost_of_before(t, server):
     granted(waiting)
 
 
+@on_server()
+def ghost_of_a_deleted_key(t, server):
+    """A waiter whose key somebody deletes takes its ghost along when it gives up, while its client keeps another lock"""
+    held = t.hold("x", "--ttl", "30s")
+    ours = Keeper(server.url)
+    try:
+        expect(ours.try_it("keep"), "OK")
+        ours.ask("x", 1500, 30000, 10000, "hold=5000")
+        spin(lambda: len(keys_of(server, "x")) == 3)
+        server.ctl("del", next(key for key in keys_of(server, "x") if key + "-1" in keys_of(server, "x")))
+        expect(ours.answer(), "TIMEOUT")
+        t.release(held)
+        expect(keys_of(server, "x"), [])
+    finally:
+        ours.close()
+
+
 # ---- queues that are longer than one answer shows ----
 
 LONG = 80

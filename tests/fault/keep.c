@@ -3,7 +3,8 @@
 /* One client that holds locks while it asks for others: keep URL. For each name on its input it
  * tries once, or waits for as many milliseconds as follow behind a tab, keeps what it gets until
  * its input ends, and prints the status. Behind a further tab: the TTL and the renewal interval in
- * milliseconds, and the mode: "shared", or a number of slots. "&NAME" with all that waits in the
+ * milliseconds, and the mode: "shared", a number of slots, or "hold=" and the milliseconds for which
+ * it keeps the name at least. "&NAME" with all that waits in the
  * background. "-NAME" gives the lock back and prints the status, with its message if it was lost;
  * "?NAME" prints whether it is held, and "!NAME" why it was lost, or "held"; "+NAME" records its
  * start and "=NAME" its end with exit code 7. These mean the handle that last asked for that name.
@@ -45,8 +46,10 @@ static enum stile_status ask(struct stile_client *client, char *line)
          *ttl = strsep(&rest, "\t"), *renew = strsep(&rest, "\t"), *mode = strsep(&rest, "\t");
     options.ttl_ms = ttl ? atol(ttl) : 0;
     options.renew_ms = renew ? atol(renew) : 0;
-    options.slots = mode ? (uint32_t)atol(mode) : 0;
-    if (mode)
+    bool keeps = mode && strncmp(mode, "hold=", 5) == 0;
+    options.hold_at_least_ms = keeps ? atol(mode + 5) : 0;
+    options.slots = mode && !keeps ? (uint32_t)atol(mode) : 0;
+    if (mode && !keeps)
         options.mode = options.slots ? STILE_SLOTS : STILE_SHARED;
     enum stile_status status = stile_lock_new(&lock, client, name, &options, NULL);
     if (!status && n_locks < LOCKS_MAX)

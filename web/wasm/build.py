@@ -36,11 +36,10 @@ FOLDERS = {
 FILES = ["src/io/loop.c"]
 SIM = ["check", "check_claims", "check_waits", "engine_etcd", "engine_redis", "engine_redlock",
        "engine_zookeeper", "etcd_cluster", "etcd_kv", "etcd_server", "etcd_store", "etcd_streams", "faults",
-       "grpc", "history", "net", "plain", "process", "redis_cluster", "redis_commands", "redis_faults",
-       "redis_foreign", "redis_replica", "redis_server", "redis_store", "redis_text", "run", "script",
-       "script_faults", "script_hand", "session_client", "session_server", "story", "wall_clock",
-       "workload", "world", "zookeeper_ensemble", "zookeeper_server", "zookeeper_text",
-       "zookeeper_tree"]
+       "grpc", "history", "memory", "net", "plain", "process", "redis_cluster", "redis_commands",
+       "redis_faults", "redis_foreign", "redis_replica", "redis_server", "redis_store", "redis_text", "run",
+       "script", "script_faults", "script_hand", "session_client", "session_server", "story", "wall_clock",
+       "workload", "world", "zookeeper_ensemble", "zookeeper_server", "zookeeper_text", "zookeeper_tree"]
 GENERATED = ["src/engines/redis/scripts.c", "src/engines/redlock/scripts.c", "src/engines/etcd/rpc.pb-c.c"]
 # Lua without its programs and what scripts of Redis lack, of hiredis the reader of replies, all of
 # nghttp2's library, and the runtime of protobuf-c.
@@ -117,7 +116,8 @@ def builtins():
 
 def link(objects, out):
     subprocess.run(["wasm-ld", "-m", "wasm32", "--gc-sections", "--no-entry", "--strip-all", "--export-table",
-                    "--export=__stack_pointer", "--wrap=clock_gettime", "-z", "stack-size=1048576", "-o", out,
+                    "--export=__stack_pointer", "--wrap=clock_gettime",
+                    "--wrap=buffer_make_room", "-z", "stack-size=1048576", "-o", out,
                     os.path.join(LIBRARIES, "crt1-reactor.o"), "--export=_initialize", *objects,
                     "-L" + LIBRARIES, "-lc", "-lm", "-lwasi-emulated-signal", "-lwasi-emulated-mman",
                     "-lwasi-emulated-getpid", builtins()], check=True)

@@ -48,6 +48,7 @@ static void await_lease(struct etcd_claim *claim)
 static void start_over(struct etcd_claim *claim)
 {
     etcd_claim_unwatch(claim);
+    claim->ghosts_left = etcd_ghosts_any(claim);
     await_lease(claim);
     if (etcd_lease_ensure(claim->lease))
         on_leased(claim);
@@ -429,6 +430,7 @@ static void on_cleared(void *data, const ProtobufCMessage *message, const struct
     (void)message;
     if (!etcd_claim_answered(claim, err))
         return;
+    claim->ghosts_left = claim->ghosts_left && err;
     if (err)
         etcd_claim_fail(claim, err);
     else

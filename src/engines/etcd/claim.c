@@ -31,7 +31,7 @@
 /* From each state, those that may follow; besides, every one ends in IDLE when it is forgotten. */
 static const uint32_t transitions[] = {
     [IDLE] = TO(LEASING),
-    [LEASING] = TO(CLEARING) | TO(TRYING) | TO(JOINING) | TO(FAILED),
+    [LEASING] = TO(CLEARING) | TO(TRYING) | TO(JOINING) | TO(FAILED) | TO(RELEASING),
     [TRYING] = TO(LEASING) | TO(JOINING) | TO(CLEARING) | TO_GRANT | TO_END,
     [JOINING] = TO(LEASING) | TO(CLEARING) | TO(CHECKING) | TO(WAITING) | TO(WITHDRAWING) |
                 TO_GRANT | TO_END,
@@ -156,7 +156,7 @@ void etcd_claim_fail(struct etcd_claim *claim, const struct stile_error *err)
     struct stile_error why = *err;
     if (why.native == ETCD_ERROR_DENIED)
         explain_denied(claim, &why);
-    if (why.status == STILE_LOST || claim->revision)
+    if (why.status == STILE_LOST || claim->revision || claim->ghosts_left)
         why.status = STILE_UNCERTAIN;
     if (why.status == STILE_UNCERTAIN) {
         claim->stray_request = claim->stray_request || err->status == STILE_UNCERTAIN;
@@ -261,6 +261,7 @@ static void on_found(void *data, const ProtobufCMessage *message, const struct s
     struct etcd *etcd = etcd_of_claim(claim);
     const Etcd__RangeResponse *range =
         err ? NULL : etcd_txn_range_reply((const Etcd__TxnResponse *)message, 0);
+    struct stile_error why;
     claim->in_flight = false;
     if (err && etcd_error_is_temporary(err)) {
         unanswered(claim, err);
@@ -269,6 +270,9 @@ static void on_found(void *data, const ProtobufCMessage *message, const struct s
     } else if (range && range->n_kvs > 0) {
         claim->revision = range->kvs[0]->create_revision;
         send_release(claim);
+    } else if (claim->ghosts_left) {
+        if (send_delete(claim, on_deleted, &why))
+            unanswered(claim, &why);
     } else {
         released(claim, NULL);
     }
@@ -331,8 +335,8 @@ void etcd_claim_release(struct engine *engine, struct claim *base)
         return;
     }
     etcd_claim_unwatch(claim);
-    if (claim->state == LEASING || claim->state == LOST ||
-        (claim->state == RELEASING && is_gone(claim)))
+    if ((claim->state == LEASING && !claim->ghosts_left) || claim->state == LOST ||
+        ((claim->state == LEASING || claim->state == RELEASING) && is_gone(claim)))
         released(claim, NULL);
     else if (claim->in_flight)
         etcd_claim_move(claim, RELEASE_DUE);

@@ -74,6 +74,7 @@ struct etcd_claim {
     bool changed;       /* something happened while it was checking */
     bool read_all;      /* reads everything before it, page by page, not just the nearest */
     bool since_put;     /* a key of its own says since when */
+    bool ghosts_left;   /* it begins again: ghosts beside its last key may be there */
     enum distance distance;
     unsigned tries;
     uint64_t granted_ns, recent_ns;
@@ -162,7 +163,8 @@ enum stile_status etcd_ghosts_bind(struct etcd_claim *claim, conn_fn *fn, struct
 /* For `show`: what is left when the claim has gone still has its holder's name and age. */
 void etcd_ghosts_describe(struct etcd_claim *claim);
 void etcd_ghosts_keep_alive(struct lease *lease);
-/* Deletes, together with the claim's key, those that are no longer needed. */
+/* Deletes, together with the claim's key, those that are no longer needed. If somebody else has
+ * deleted that key, they would keep the name for as long as other claims keep the lease. */
 void etcd_ghosts_remove(struct etcd_claim *claim, struct txn *txn, const struct key *own,
                         struct key keys[GHOSTS]);
 void etcd_ghosts_revoke(struct etcd_claim *claim); /* those that were removed */

@@ -217,6 +217,7 @@ void etcd_ghosts_remove(struct etcd_claim *claim, struct txn *txn, const struct 
             continue;
         etcd_key_of_ghost(&keys[i], own, ghost->number);
         etcd_txn_delete(txn, THEN, &keys[i]);
+        etcd_txn_delete(txn, ELSE, &keys[i]);
         ghost->over = true;
     }
 }
