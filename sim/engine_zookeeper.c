@@ -194,6 +194,83 @@ static const struct fault_class more[] = {
     {0},
 };
 
+/* ---- plots ---- */
+
+/* A client's requests arrive late at its follower, and are answered. Once it has been granted a
+ * lock by that, it stands still, and the follower is cut off before its next beat tells the leader
+ * of the session: how old may what the client counts on be? */
+struct stranding {
+    struct process *process;
+    struct connection *connection;
+    uint64_t until_ns; /* for the grant; 0: the requests have not arrived */
+    bool stranded;
+};
+
+static struct connection *connection_to_follower(const struct process *process)
+{
+    for (unsigned i = 0; i < ensemble->n; i++) {
+        struct connection *each = ensemble->members[i].server->connections;
+        for (; each != NULL && ensemble->members[i].role == ZK_FOLLOWING; each = each->next) {
+            if (each->process == process && each->stream != NULL && each->accepted && !each->ended)
+                return each;
+        }
+    }
+    return NULL;
+}
+
+static void strand(void *data)
+{
+    const struct fault *fault = data;
+    struct stranding *stranding = fault->data;
+    if (stranding->stranded || world_now() > stranding->until_ns ||
+        stranding->process != workload_process(fault->user))
+        return;
+    stranding->stranded = true;
+    sim_zk_member(stranding->connection->server)->cut_off = true;
+    workload_pause(fault->user);
+}
+
+static void arrive_late(void *data)
+{
+    struct fault *fault = data;
+    struct stranding *stranding = fault->data;
+    stranding->connection->blocked = false;
+    stranding->until_ns = world_now() + 100 * MS;
+    for (unsigned user = 0; user < USERS_MAX; user++) {
+        if (workload_process(user) == stranding->process)
+            workload_await(user, WHEN_GRANTED, 0, strand, fault);
+    }
+}
+
+static void delay_and_strand(struct fault *fault)
+{
+    struct process *process = workload_process(fault->user);
+    struct connection *connection = connection_to_follower(process);
+    if (connection == NULL)
+        return;
+    struct stranding *stranding = world_alloc(sizeof *stranding);
+    *stranding = (struct stranding){.process = process, .connection = connection};
+    connection->blocked = true;
+    fault->data = stranding;
+    fault->for_ns = 16 * SEC;
+    world_at(world_now() + 500 * MS + fault->number % 4000 * MS, arrive_late, fault);
+}
+
+static void rescue(struct fault *fault)
+{
+    const struct stranding *stranding = fault->data;
+    if (stranding == NULL || !stranding->stranded)
+        return;
+    sim_zk_member(stranding->connection->server)->cut_off = false;
+    workload_resume(fault->user);
+}
+
+static const struct fault_class plots[] = {
+    {"requests of a client arrive late, and it is left alone with its grant", 1, 0, AT_CLIENT,
+     delay_and_strand, rescue},
+    {0},
+};
+
 const struct sim_engine_class sim_zookeeper_class = {
     .name = "zookeeper",
     .tokens = true,
@@ -205,6 +282,7 @@ const struct sim_engine_class sim_zookeeper_class = {
     .dispose = dispose,
     .faults = faults,
     .more = more,
+    .plots = plots,
     .wake_ns = SEC,
     .also_broken = also_broken,
     .save = save,

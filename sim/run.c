@@ -515,9 +515,7 @@ void sim_run(struct run_result *result, const struct run_options *options)
         result->n_faults = 0;
     memcpy(workload.rounds, run.limits.rounds, sizeof workload.rounds);
     workload.n_hosts = choose_hosts(workload.n_users);
-    if (run.plot != NULL)
-        workload.n_names = 1;
-    else if (run.more)
+    if (run.more && run.plot == NULL)
         make_crowd(&workload);
     result->n_users = workload.n_users;
     choose_classes();
