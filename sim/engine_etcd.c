@@ -219,15 +219,102 @@ static void delete_waiter(struct fault *fault)
     etcd_cluster_delete_waiter(cluster);
 }
 
-/* For one of the first messages on its next connection: those that begin its streams. */
+/* A process that starts again lacks memory for one of its first messages: those that begin its
+ * streams. Later connections are no such test: after each of them a client asks for its watches
+ * twice.
+ */
+struct shortage {
+    unsigned user, after;
+    const struct process *former;
+};
+
+static void run_short(void *data)
+{
+    const struct shortage *shortage = data;
+    struct process *process = workload_process(shortage->user);
+    if (process == shortage->former || !process->opened)
+        world_at(world_now() + 5 * MS, run_short, data);
+    else
+        process->scarce = shortage->after;
+}
+
 static void lack_memory(struct fault *fault)
 {
-    struct process *process = workload_process(fault->user);
-    struct connection *connection = connection_of(process);
-    if (connection == NULL)
+    struct shortage *shortage = world_alloc(sizeof *shortage);
+    *shortage = (struct shortage){.user = fault->user,
+                                  .after = 2 + fault->number / 2 % 5,
+                                  .former = workload_process(fault->user)};
+    if (fault->number % 2 > 0)
         return;
-    process->scarce = 2 + fault->number % 6;
-    connection_cut(connection, fault->number % 2);
+    workload_close(fault->user);
+    run_short(shortage);
+}
+
+/* A holder whose watch was interrupted twice checks its key by its watch and by its timer. Both
+ * checks are under way when it releases, and the connection stays broken until the next one is due:
+ * that arrives together with the deletion. */
+struct doubt {
+    struct process *process;
+    struct etcd_member *leader; /* cut off: nobody answers a check */
+    uint64_t until_ns;
+};
+
+static void cut_connection(void *data)
+{
+    struct doubt *doubt = data;
+    struct connection *connection = connection_of(doubt->process);
+    if (connection != NULL)
+        connection_cut(connection, false);
+}
+
+static void block_paths(const struct doubt *doubt, bool blocked)
+{
+    for (unsigned i = 0; i < cluster->n; i++)
+        net_path(doubt->process, cluster->members[i].server)->blocked[TO_SERVER] = blocked;
+}
+
+static void end_doubt(void *data)
+{
+    const struct doubt *doubt = data;
+    block_paths(doubt, false);
+    doubt->leader->cut_off = false;
+}
+
+static void break_release(void *data)
+{
+    struct doubt *doubt = data;
+    if (world_now() >= doubt->until_ns)
+        return;
+    cut_connection(doubt);
+    block_paths(doubt, true);
+    doubt->leader->cut_off = false;
+}
+
+static void begin_doubt(void *data)
+{
+    struct fault *fault = data;
+    struct doubt *doubt = fault->data;
+    if (cluster->leader == NULL || doubt->process != workload_process(fault->user) ||
+        world_now() + SEC >= doubt->until_ns)
+        return;
+    doubt->leader = cluster->leader;
+    doubt->leader->cut_off = true;
+    doubt->until_ns = world_now() + 900 * MS;
+    cut_connection(doubt);
+    world_at(world_now() + 10 * MS + fault->number % 20000 * US, cut_connection, doubt);
+    workload_await(fault->user, WHEN_RELEASED, 100 * US, break_release, doubt);
+    world_at(doubt->until_ns, end_doubt, doubt);
+}
+
+static void doubt_own_key(struct fault *fault)
+{
+    struct doubt *doubt = world_alloc(sizeof *doubt);
+    fault->for_ns = 4 * SEC;
+    *doubt = (struct doubt){.process = workload_process(fault->user),
+                            .until_ns = world_now() + fault->for_ns};
+    fault->data = doubt;
+    workload_await(fault->user, WHEN_GRANTED, 105 * MS + fault->number % 30000 * US, begin_doubt,
+                   fault);
 }
 
 static const struct fault_class plots[] = {
@@ -236,6 +323,7 @@ static const struct fault_class plots[] = {
     {"the key of a waiter with a ghost is deleted by hand", 1, BY_HAND, AT_CLIENT, delete_waiter,
      NULL},
     {"a client lacks memory for a message", 1, 0, AT_CLIENT, lack_memory, NULL},
+    {"a holder's connection breaks again and again", 1, 0, AT_CLIENT, doubt_own_key, NULL},
     {0},
 };
 

@@ -20,7 +20,8 @@
 #define PLOT_STREAM    14
 #define FOREIGN_STREAM 15
 #define RACES_MAX      6
-#define PLOTS_MAX      8
+#define PLOTS_MIN      4
+#define PLOTS_MAX      16
 #define BURST_NS       (5 * SEC)
 #define BOUND_NS       (7 * SEC)
 #define ANSWER_NS      (8 * SEC)
@@ -267,8 +268,9 @@ static struct fault *plan_another(const struct fault_class *class, unsigned numb
 static void plan_more(void)
 {
     struct random random = random_stream(run.options.seed, 10);
-    unsigned most = run.plot != NULL ? PLOTS_MAX : FAULTS_MAX - run.result->n_faults;
-    unsigned n = (unsigned)random_between(&random, 1, most);
+    unsigned n = run.plot != NULL
+                     ? (unsigned)random_between(&random, PLOTS_MIN, PLOTS_MAX)
+                     : (unsigned)random_between(&random, 1, FAULTS_MAX - run.result->n_faults);
     for (unsigned i = 0; i < n; i++)
         plan_another(run.plot != NULL ? run.plot : choose_more_class(&random),
                      run.result->n_faults + i, &random);
