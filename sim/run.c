@@ -213,8 +213,8 @@ static void choose_more(void)
     run.calm = run.more && random_once_in(&random, 3);
 }
 
-/* A quarter of the runs with more have a plot of the engine and nothing else: what needs several
- * things in a row, at moments of its own, would hardly ever happen by itself. */
+/* A quarter of the runs with more draw one of the engine's plots, or none, and have nothing else:
+ * what needs several things in a row, at moments of its own, would hardly ever happen by itself. */
 static void choose_plot(void)
 {
     struct random random = random_stream(run.options.seed, PLOT_STREAM);
