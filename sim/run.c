@@ -17,7 +17,7 @@
 /* Streams that leave the seeds kept in tests/sim as they were. */
 #define MORE_STREAM    439
 #define RACES_STREAM   512
-#define PLOT_STREAM    14
+#define PLOT_STREAM    26
 #define FOREIGN_STREAM 15
 #define RACES_MAX      6
 #define PLOTS_MIN      4
