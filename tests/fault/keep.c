@@ -3,9 +3,9 @@
 /* One client that holds locks while it asks for others: keep URL. For each name on its input it
  * tries once, or waits for as many milliseconds as follow behind a tab, keeps what it gets until
  * its input ends, and prints the status. Behind a further tab: the TTL and the renewal interval in
- * milliseconds, and the mode: "shared", a number of slots, or "hold=" and the milliseconds for which
- * it keeps the name at least. "&NAME" with all that waits in the
- * background. "-NAME" gives the lock back and prints the status, with its message if it was lost;
+ * milliseconds, and the mode: "shared", a number of slots, or "hold=" and the milliseconds for
+ * which it keeps the name at least. "&NAME" with all that waits in the background. "-NAME" gives
+ * the lock back and prints the status, with its message if it was lost;
  * "?NAME" prints whether it is held, and "!NAME" why it was lost, or "held"; "+NAME" records its
  * start and "=NAME" its end with exit code 7. These mean the handle that last asked for that name.
  * "*NAME" prints the record of the name's last holder. What could not be recorded is logged to
