@@ -5,7 +5,8 @@ stile hears of it."""
 import signal
 import subprocess
 
-from redis_kit import DURABLE, RedisServer, acquire, expect, lost, on_server, refused, run_tests, use
+from redis_kit import (DURABLE, RedisServer, acquire, expect, lost, on_server, owner_of, refused, run_tests,
+                       use)
 
 
 # ---- killed and restarted ----
@@ -112,7 +113,7 @@ def key_is_deleted(t, server):
     server.cli("DEL", "lock:x")
     owner, _ = acquire(t, "x", "--ttl", "60s")
     lost(held)
-    expect(server.cli("GET", "lock:x"), owner)
+    expect(owner_of(server), owner)
 
 
 @on_server()
@@ -200,7 +201,7 @@ def nobody_there(t, server):
 def owner_values(t, server):
     """acquire, renew, release: the owner value is the proof"""
     owner, token = acquire(t, "x", "--ttl", "60s")
-    expect(server.cli("GET", "lock:x"), owner)
+    expect(owner_of(server), owner)
     other = owner[:-1] + ("0" if owner[-1] != "0" else "1")
     for verb in "renew", "release":
         expect(t.stile(verb, "--owner", other, "x").returncode, 76)

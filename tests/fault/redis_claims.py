@@ -4,7 +4,7 @@
 import signal
 
 from redis_kit import (COUNTER, acquire, acquired, beside, everybody, expect, gets_in, on_server,
-                       run_tests, signal_all, waiting)
+                       renewed, run_tests, signal_all, spin, waiting)
 
 HOUR_MS = 3600 * 1000
 MODES = {"x": [], "s": ["--shared"], "n": ["--slots", "3"]}
@@ -84,6 +84,58 @@ def handed_over_and_resumed(t, server):
     assert 115 < pttl(server) / 60000 <= 120
 
 
+def passed(server, ms, name="x"):
+    """As if so much time had passed since the lease of an exclusive lock was last extended."""
+    server.cli("PEXPIRE", "lock:" + name, str(pttl(server, name) - ms))
+
+
+def age(t, name="x"):
+    return t.show(name)["holders"][0]["age_ms"]
+
+
+@on_server()
+def age_is_kept(t, server):
+    """An exclusive grant stores no time until its lease is extended: its age shows before and after that"""
+    owner, _ = acquire(t, "x", "--ttl", "60s")
+    passed(server, 20000)
+    assert 20000 <= age(t) < 50000
+    go_on(t, "renew", owner)
+    assert 20000 <= age(t) < 50000
+    held = t.hold("y", "--ttl", "20s")
+    passed(server, 12000, "y")
+    renewed(server, "y")
+    assert 12000 <= age(t, "y") < 50000
+    t.release(held)
+
+
+@on_server()
+def hold_counts_from_the_grant(t, server):
+    """What is left of hold_at_least is counted from the grant, whether its lease was extended or not"""
+    for extended in False, True:
+        owner, _ = acquire(t, "x", "--ttl", "1s", "--hold-at-least", "60s")
+        passed(server, 20000)
+        if extended:
+            go_on(t, "renew", owner)
+        go_on(t, "release", owner)
+        assert 5000 < pttl(server) <= 40000
+        shown = t.show("x")["holders"][0]
+        assert shown["ghost"] and shown["age_ms"] >= 20000 and shown["token"], shown
+        server.cli("DEL", "lock:x")
+
+
+@on_server()
+def queue_is_kept(t, server):
+    """The queue lives on while its waiters ask again, though nobody joins it"""
+    held = t.hold("x", "--ttl", "60s")
+    waiter = waiting(t, "x")
+    queue = beside("x", "queue")
+    server.cli("PEXPIRE", queue, "600000")
+    server.cli("CLIENT", "KILL", "TYPE", "pubsub")
+    spin(lambda: int(server.cli("PTTL", queue)) > 3000000)
+    t.release(held)
+    gets_in(waiter)
+
+
 # ---- for how long ----
 
 def ends(server):
@@ -119,10 +171,10 @@ def nothing_outlives_its_use(t, server):
 @on_server()
 def keys_live_together(t, server):
     """What is beside a key lives as long as the key, also under a lease of two hours"""
-    for mode, parts in ([], ["by"]), (["--shared"], ["members", "info"]):
+    for mode in ["--shared"], ["--slots", "2"]:
         owner, _ = acquire(t, "x", "--ttl", "2h", *mode)
         for _ in range(2):
-            for part in parts:
+            for part in "members", "info":
                 left = int(server.cli("PTTL", beside("x", part)))
                 assert left >= pttl(server) - 100, part  # read later, so it can only be less
             go_on(t, "renew", owner)
@@ -211,5 +263,6 @@ def prefix_without_control_characters(t, server):
 
 
 run_tests([ttl_is_kept, hold_is_kept, mode_is_kept, delay_is_kept, handed_over_and_resumed,
+           age_is_kept, hold_counts_from_the_grant, queue_is_kept,
            nothing_outlives_its_use, keys_live_together, people_are_known, tokens_never_come_back,
            one_counter_for_all_prefixes, names_stay_apart, prefix_without_control_characters])

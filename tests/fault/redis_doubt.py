@@ -4,8 +4,8 @@
 case the user gets a true answer, and nothing is left behind."""
 import signal
 
-from redis_kit import (COUNTER, acquire, acquired, expect, gets_in, lost, nothing_left, run_tests, through,
-                       ended_with, waiting, with_proxy)
+from redis_kit import (COUNTER, acquire, acquired, expect, gets_in, lost, nothing_left, owner_of, run_tests,
+                       through, ended_with, waiting, with_proxy)
 from proxy import LATE, LOSE_REPLY, LOSE_REQUEST, MUTE, SLOW, STOP
 
 BOTH = LOSE_REQUEST, LOSE_REPLY
@@ -81,7 +81,7 @@ def a_resumption(t, server, proxy):
             with through(t, proxy):
                 ended_with(t.stile(verb, "--owner", owner, "x"), 69, "x", "no answer")
             rule.hit()
-            expect(server.cli("GET", "lock:x"), owner)
+            expect(owner_of(server), owner)
     expect(t.stile("renew", "--owner", owner, "x").returncode, 0)
     expect(t.stile("release", "--owner", owner, "x").returncode, 0)
     nothing_left(server)
@@ -182,7 +182,7 @@ def requests_stay_away(t, server, proxy):
     owner, later = acquired(done.stdout)
     assert int(later) > token
     rule.let_go()
-    expect(server.cli("GET", "lock:x"), owner)
+    expect(owner_of(server), owner)
     assert int(server.cli("PTTL", "lock:x")) > 30000, "it was somebody else's to renew"
 
 
@@ -194,7 +194,7 @@ def a_claim_comes_late(t, server, proxy):
         ended_with(t.stile("run", "--try", "--ttl", "1s", "x", "--", "true"), 69, "no answer")
     nothing_left(server)
     rule.let_go()
-    ghost = server.cli("GET", "lock:x")
+    ghost = owner_of(server)
     expect(len(ghost), 40)
     token = t.show("x")["token"]
     expect(t.stile("release", "--owner", ghost[:-1] + "x", "x").returncode, 64)
@@ -215,7 +215,7 @@ def a_late_release(t, server, proxy):
     done = t.stile("acquire", "--ttl", "60s", "x")
     owner = acquired(done.stdout)[0]
     rule.let_go()
-    expect(server.cli("GET", "lock:x"), owner)
+    expect(owner_of(server), owner)
     proxy.accept(True)
 
 

@@ -115,10 +115,15 @@ def beside(name, part):
 COUNTER = "stile:\x1ftoken"
 
 
+def owner_of(server, name="x"):
+    """Of an exclusive lock: the record of the grant follows it in the key."""
+    return server.cli("GET", "lock:" + name).partition(" ")[0]
+
+
 def nothing_left(server, name="x"):
     """No key, nobody in line; only the counter of tokens stays."""
     keys = ["lock:" + name] + [beside(name, part) for part in
-                               ("queue", "by", "members", "info")]
+                               ("queue", "members", "info")]
     expect(server.cli("EXISTS", *keys), "0", server.cli("KEYS", "*"))
 
 

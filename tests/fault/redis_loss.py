@@ -7,8 +7,8 @@ import re
 import socket
 from urllib.parse import quote
 
-from redis_kit import (acquire, beside, ended_with, expect, on_server, run_tests, spin, through,
-                       with_proxy)
+from redis_kit import (acquire, beside, ended_with, expect, on_server, owner_of, run_tests, spin,
+                       through, with_proxy)
 from loss_kit import BREAKER, Keeper, breaks
 from proxy import KEEP, STOP
 
@@ -17,7 +17,7 @@ MODES = None, "shared", "2"
 
 def subscribed(server, name="x"):
     """The owner value of an exclusive holder, once its client is subscribed."""
-    owner = server.cli("GET", "lock:" + name)
+    owner = owner_of(server, name)
     spin(lambda: server.cli("PUBSUB", "CHANNELS", "stile:" + owner[:16]))
     return owner
 
@@ -160,7 +160,6 @@ def taken(t, server):
     acquire(t, "y", "--ttl", "1h")
     with Keeper(t) as keeper:
         keeper.hold(ttl=3000)
-        server.cli("RENAME", beside("y", "by"), beside("x", "by"))
         server.cli("RENAME", "lock:y", "lock:x")
         keeper.lost_because("another stile client holds the lock now$")
 

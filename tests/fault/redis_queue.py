@@ -6,7 +6,7 @@ import os
 import signal
 
 from redis_kit import (DURABLE, Proxy, acquire, beside, expect, gets_in, lost, nothing_left,
-                       on_server, run_tests, spin, through, waiting, with_proxy)
+                       on_server, owner_of, run_tests, spin, through, waiting, with_proxy)
 from keeper import Keeper
 from proxy import KEEP
 from redis_groups import until
@@ -107,7 +107,7 @@ def not_subscribed_yet(t, server, proxy):
         expect(keeper.try_it("y"), "OK")  # answered behind all that was sent before
         expect(keeper.holds("x"), False)
         rule.let_go()
-        spin(lambda: len(server.cli("GET", "lock:x")) == 40)
+        spin(lambda: len(owner_of(server)) == 40)
     finally:
         keeper.close()
     nothing_left(server)

@@ -5,8 +5,8 @@ else where locks are kept."""
 import os
 import socket
 
-from redis_kit import (COUNTER, RedisServer, acquire, beside, expect, gets_in, lost, nothing_left, on_server, refused,
-                       run_tests, ended_with, waiting)
+from redis_kit import (COUNTER, RedisServer, acquire, beside, expect, gets_in, lost, nothing_left, on_server,
+                       owner_of, refused, run_tests, ended_with, waiting)
 from redis_groups import SOON, has_replicas, replicate, until
 from redis_server import free_port
 
@@ -129,7 +129,7 @@ def with_replica(case):
 def replicated(t, server, replica):
     """wait_replicas: granted when the replica has it, else refused and nothing is left"""
     owner, token = acquire(t, "x", "--ttl", "60s")
-    expect(replica.cli("GET", "lock:x"), owner)
+    expect(owner_of(replica), owner)
     replica.pause()
     url = t.env["STILE_ENGINE"]
     t.env["STILE_ENGINE"] = url.replace("2500", "300")
@@ -138,7 +138,7 @@ def replicated(t, server, replica):
     ended_with(t.stile("run", "z", "--", "true"), 69, "only 0 of 1 replicas")
     nothing_left(server, "z")
     expect(t.stile("renew", "--owner", owner, "x").returncode, 0)
-    expect(server.cli("GET", "lock:x"), owner, "it is its owner's")
+    expect(owner_of(server), owner, "it is its owner's")
     replica.go_on()
     t.env["STILE_ENGINE"] = url
     expect(t.stile("renew", "--owner", owner, "x").returncode, 0)

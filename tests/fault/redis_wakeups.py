@@ -7,7 +7,7 @@ import os
 import signal
 
 from redis_kit import (RedisServer, acquire, beside, everybody, expect, gets_in, nothing_left,
-                       on_server, run_tests, signal_all, use, waiting)
+                       on_server, owner_of, run_tests, signal_all, use, waiting)
 from redis_groups import until
 
 SOON = "--wait", "25s"
@@ -169,11 +169,11 @@ def flushed_under_a_detached_holder(t, server):
 
 @on_server()
 def broken_record(t, server):
-    """What is beside the key is deleted by hand: the holder goes on, and hands over"""
+    """The record in the key is cut off by hand: the holder goes on, and hands over"""
     held = t.hold("x", "--ttl", "2s")
     token = t.show("x")["token"]
     waiter = waiting(t, "x", *SOON)
-    server.cli("DEL", beside("x", "by"))
+    server.cli("SET", "lock:x", owner_of(server), "KEEPTTL")
     renewed = int(server.cli("PTTL", "lock:x"))
     until(lambda: int(server.cli("PTTL", "lock:x")) > renewed, "a renewal")
     t.release(held)

@@ -159,14 +159,13 @@ static const char mode_letters[] = {
  * looks like another key of ours, and the keys of two names never coincide. */
 static const char *const suffixes[] = {"",
                                        KEY_MARK "queue",
-                                       KEY_MARK "by",
                                        KEY_MARK "members",
                                        KEY_MARK "info",
                                        KEY_MARK "gap",
                                        BROKEN_SUFFIX,
                                        LAST_SUFFIX};
 #define N_SUFFIXES (sizeof suffixes / sizeof *suffixes)
-#define TOKEN_AT   3 /* in the scripts' order; the other keys belong to K */
+#define TOKEN_AT   2 /* in the scripts' order; the other keys belong to K */
 
 /* All names share this key, so that tokens also grow where another client splits the same K into
  * another prefix and name. In a Cluster it has to be in K's slot. */

@@ -2,10 +2,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* redis: the plain protocol that most clients use, with a token, a queue and messages.
  *
- * K = prefix + name holds the owner, set if absent and with an expiry, and is deleted only if it
- * still holds it: so node-redlock, redis-py and a tutorial's redis-cli on the same
- * key exclude us and we them. What they don't use is kept beside it: a queue, and a record of each
- * claim. Tokens come from one counter that all names share, incremented in the script of the grant.
+ * K = prefix + name holds the owner and the record of its grant, set if absent and with an expiry,
+ * and is deleted only if it still holds that owner: so node-redlock, redis-py and a tutorial's
+ * redis-cli on the same key exclude us and we them. What they don't use is kept beside it: a queue,
+ * and the members of a shared lock. Tokens come from one counter that all names share, incremented
+ * in the script of the grant.
  *
  * A release grants to the next waiter in the same step and notifies it by PUBLISH on its session's
  * channel; a waiter without a subscriber is dead and skipped. The next one has a second to

@@ -4,26 +4,26 @@
 /* The scripts that run on the server, each in one step and by the server's clock. Their files, with
  * keys, arguments and replies, are scripts/NAME.lua. Keys of a name, in this order:
  *
- *     1 lock     string, expires: the owner (exclusive), "~S" or "~N" while there are members,
- *                "~hTOKEN" for the rest of a hold_at_least or lock-delay
+ *     1 lock     string, expires: "owner record" of an exclusive holder, "~S" or "~N" while there are
+ *                members, "~hrecord client" for the rest of a hold_at_least or lock-delay
  *     2 queue    zset of entries by the time they came, in microseconds; and "~gap", see below
- *     3 holder   string, "owner record" of an exclusive holder, expires with the lock
- *     4 counter  the token of the latest grant; all names with this prefix (in a Cluster: and in
+ *     3 counter  the token of the latest grant; all names with this prefix (in a Cluster: and in
  *                this slot) share it; the only key that stays
- *     5 members  zset of owners (shared, slots) by the time they end; "~h..." has no owner
- *     6 records  hash owner -> record of members
- *     7 gap      string, "until seen", expires: no waiter is served before `until`; `seen` is when
+ *     4 members  zset of owners (shared, slots) by the time they end; "~h..." has no owner
+ *     5 records  hash owner -> record of members
+ *     6 gap      string, "until seen", expires: no waiter is served before `until`; `seen` is when
  *                another client's key was last seen in a waiter's way
- *     8 broken   string, expires after an hour: a line "owner pid host" for each grant that
+ *     7 broken   string, expires after an hour: a line "owner pid host" for each grant that
  *                `stile break` has ended, the latest first; so that its holder learns why
- *     9 last     string, expires after 30 days: "token record", the record of the last holder
+ *     8 last     string, expires after 30 days: "token record", the record of the last holder
  *
- * A record is "token seconds microseconds ttl hold delay slots": when it was granted, and what was
- * requested, in milliseconds. An entry is "owner mode px ttl hold delay slots"; a mode is x, s or
- * n. The last four of both are the terms. An owner is 40 hex digits, of which the first 16 name its
- * session: messages to a waiter or holder are published at stile:<16 digits>, as "g owner" (granted
- * for a second; confirm it), "h owner ms" (look after so long), "b owner pid host" (broken, by that
- * process). A session without a subscriber is dead, and the next waiter is served in the same step.
+ * A record is "token seconds microseconds ttl hold delay slots": when it was granted ("0 0": the
+ * lock's expiry shows it), and what was requested, in milliseconds. An entry is "owner mode px ttl
+ * hold delay slots"; a mode is x, s or n. The last four of both are the terms. An owner is 40 hex
+ * digits, of which the first 16 name its session: messages to a waiter or holder are published at
+ * stile:<16 digits>, as "g owner" (granted for a second; confirm it), "h owner ms" (look after so
+ * long), "b owner pid host" (broken, by that process). A session without a subscriber is dead, and
+ * the next waiter is served in the same step.
  *
  * "~gap" in the queue stands for the clients that have no queue and poll the lock. When it is first,
  * the lock stays free for a while: pollers have no other chance against a queue that never runs
@@ -35,11 +35,11 @@
 
 #include "engines/redis/lua.h"
 
-#define SCRIPT_KEYS 7
-#define LOSS_KEYS   8 /* of renew, check and break */
-#define ALL_KEYS    9
-#define TAKE_KEYS   4 /* of take, and of confirm for an exclusive one */
-#define GIVE_KEYS   3
+#define SCRIPT_KEYS 6
+#define LOSS_KEYS   7 /* of renew, check and break */
+#define ALL_KEYS    8
+#define TAKE_KEYS   3 /* of take, and of confirm for an exclusive one */
+#define GIVE_KEYS   2
 
 extern const struct lua redis_script_take;
 extern const struct lua redis_script_give;

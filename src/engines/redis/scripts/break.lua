@@ -2,14 +2,15 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- break.lua: take the lock from its holder and hand it to the next live waiter.
 --
--- KEYS  as for claim.lua, and 8 broken
+-- KEYS  as for claim.lua, and 7 broken
 -- ARGV  1 token ('0': whichever grant it is)  2 pid, host and command of the caller
 -- Returns 1 broken, 0 not held, -1 another grant.
 -- Safe to repeat with a token: a second run finds another grant, or none.
 -- include: lib/keys.lua
--- include: lib/status.lua
+local stored = call('GET', lock)
+-- include: lib/stored.lua
 -- include: lib/functions.lua
-local token, broken, by = ARGV[1], KEYS[8], string.match(ARGV[2], '^%d+ %S+') or ''
+local token, broken, by = ARGV[1], KEYS[7], string.match(ARGV[2], '^%d+ %S+') or ''
 
 -- The message reaches a holder that is subscribed; any other finds the mark when it next looks.
 local function report(owner)
@@ -38,10 +39,10 @@ if is_shared() then
     value = false
   end
 else
-  local granted = string.match(value, '^~h(%d+)') or string.match(holder_record() or '', '^%d+')
+  local granted = string.match(value, '^~h(%d+)') or string.match(holder_record or '', '^%d+')
   if token ~= '0' and granted ~= token then return -1 end
-  call('DEL', lock, holder)
-  if #value == 40 then report(value) end
+  call('DEL', lock)
+  if #value == 40 and string.sub(value, 1, 1) ~= '~' then report(value) end
   value = false
 end
 serve()

@@ -2,15 +2,16 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- check.lua: whether an owner still holds the lock, and if not, why.
 --
--- KEYS  as for claim.lua, and 8 broken
+-- KEYS  as for claim.lua, and 7 broken
 -- ARGV  1 owner  2 mode
 -- Returns 1, or the reason (lib/loss.lua).
 -- Safe to repeat: it changes nothing.
 --
 -- Each client sends it once, after its first grant: it does without the functions, to be short.
 -- include: lib/keys.lua
--- include: lib/status.lua
-local owner, mode, broken = ARGV[1], ARGV[2], KEYS[8]
+local stored = call('GET', lock)
+-- include: lib/stored.lua
+local owner, mode, broken = ARGV[1], ARGV[2], KEYS[7]
 -- include: lib/loss.lua
 
 if value == owner and mode == 'x' then return 1 end

@@ -11,6 +11,8 @@
 -- have died, which only claim.lua can detect. The ZREM removes nothing: a replica refuses it, and
 -- its client then looks for the primary.
 -- include: lib/keys.lua
+local stored = call('GET', lock)
+-- include: lib/stored.lua
 -- include: lib/status.lua
 local owner, mode, slots = ARGV[1], ARGV[2], tonumber(ARGV[5])
 local entry = owner .. ' ' .. mode .. ' ' .. ARGV[3] .. ARGV[4]

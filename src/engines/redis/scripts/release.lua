@@ -13,26 +13,26 @@
 -- ZPOPMIN and every command after it.
 -- include: lib/keys.lua
 local owner, mode, hold, delay = ARGV[1], ARGV[2], tonumber(ARGV[5]), tonumber(ARGV[6])
+local stored = call('GET', lock)
 
-if value == owner and mode == 'x' and hold + delay == 0 then
+if string.sub(stored or '', 1, 40) == owner and mode == 'x' and hold + delay == 0 then
   local first = call('ZPOPMIN', queue)
   if not first[1] then
-    call('DEL', lock, holder)
+    call('DEL', lock)
     return 1
   end
-  local to, px, terms = string.match(first[1], '^(%S+) x (%d+)( .*)$')
+  local to, terms = string.match(first[1], '^(%S+) x %d+( .*)$')
   if not to then
     call('ZADD', queue, first[2], first[1])
   elseif call('PUBLISH', 'stile:' .. string.sub(to, 1, 16), 'g ' .. to) > 0 then
     local token, time = call('INCR', counter), call('TIME')
     -- include: lib/start_counter.lua
-    call('PSETEX', lock, '1000', to)
     local record = token .. ' ' .. time[1] .. ' ' .. time[2] .. terms
-    call('PSETEX', holder, px + 1000, to .. ' ' .. record)
+    call('PSETEX', lock, '1000', to .. ' ' .. record)
     return 1
   end
 end
--- include: lib/status.lua
+-- include: lib/stored.lua
 -- include: lib/functions.lua
 
 drop_expired()
@@ -47,17 +47,15 @@ end
 -- clock. Its record stays as long, with the description of the client behind it: the client deletes
 -- its own when it closes.
 local function kept_record()
-  return record .. ' ' .. (ARGV[7] and call('GET', ARGV[7] .. string.sub(owner, 1, 16)) or '')
+  return with_time(record) .. ' ' .. (ARGV[7] and call('GET', ARGV[7] .. string.sub(owner, 1, 16)) or '')
 end
 local time = now()
 local left = record == true and 0 or granted_ms(record) + hold - time
 if mode == 'x' then
   if delay > 0 then left = math.max(left, math.min(delay, call('PTTL', lock))) end
-  call('DEL', holder)
   if left > 0 then
-    value = '~h' .. as_text(token_of(record))
+    value = '~h' .. (record == true and as_text(token_of(record)) or kept_record())
     call('SET', lock, value, 'PX', left)
-    if record ~= true then call('SET', holder, owner .. ' ' .. kept_record(), 'PX', left) end
   else
     call('DEL', lock)
     value = false

@@ -7,7 +7,8 @@
 -- Returns {token, mode, ttl, hold, delay, slots, ms since the grant}; 0: the owner does not hold it.
 -- Safe to repeat: a second run finds the same grant.
 -- include: lib/keys.lua
--- include: lib/status.lua
+local stored = call('GET', lock)
+-- include: lib/stored.lua
 -- include: lib/functions.lua
 local owner, mode = ARGV[1], 'x'
 
@@ -20,7 +21,7 @@ local token, ttl, hold, delay, slots = 0, ARGV[3], 0, 0, 0
 local time = now()
 local began = time
 if record == true then
-  token = next_token(call('TIME'))
+  token = next_token()
 else
   began = granted_ms(record)
   token, ttl, hold, delay, slots =
@@ -32,7 +33,7 @@ record = as_text(token) .. ' ' .. math.floor(began / 1000) .. ' ' .. began % 100
   .. ' ' .. ttl .. ' ' .. hold .. ' ' .. delay .. ' ' .. slots
 extend(owner, mode, px)
 if mode == 'x' then
-  call('SET', holder, owner .. ' ' .. record, 'PX', px)
+  call('SET', lock, owner .. ' ' .. record, 'PX', px)
 else
   call('HSET', records, owner, record)
 end

@@ -2,12 +2,13 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- show.lua: holders and queue of a name.
 --
--- KEYS  as for claim.lua, and [8 broken  9 last]
+-- KEYS  as for claim.lua, and [7 broken  8 last]
 -- ARGV  1 the prefix of the keys of sessions, in the same slot
 -- Returns {value, pttl, token, holder, now, {{owner, end, record}, ...}, {waiter, ...}, last}
 -- Safe to repeat: it removes only what has expired.
 -- include: lib/keys.lua
--- include: lib/status.lua
+local stored = call('GET', lock)
+-- include: lib/stored.lua
 -- include: lib/functions.lua
 
 -- Each session stores its description once.
@@ -37,7 +38,7 @@ if is_shared() then
   end
   if most > 0 then token = as_text(most) end
 end
-local by = holder_record()
+local by = holder_record
 if by then
   token = string.match(by, '^%d+')
   by = as_text(granted_ms(by)) .. ' ' .. client_of(value)
@@ -45,8 +46,8 @@ end
 if ghost then
   token = ghost
   value = '~h'
-  local record = string.sub(call('GET', holder) or '', 42)
-  if string.match(record, '^%d+') == ghost then
+  local record = string.match(stored, '^~h(%d+ %d+ %d+ .*)$')
+  if record then
     by = as_text(granted_ms(record)) .. ' ' .. (left_by(record) or '')
   end
 end
@@ -63,6 +64,6 @@ for i = 1, #entries, 2 do
 end
 
 -- A damaged record is no reason to show nothing.
-local record = KEYS[9] and redis.pcall('GET', KEYS[9])
+local record = KEYS[8] and redis.pcall('GET', KEYS[8])
 record = type(record) == 'string' and string.match(record, '^%d+ (.*)$')
 return {value, call('PTTL', lock), token, by, as_text(now()), shown, waiters, record or ''}

@@ -1,6 +1,6 @@
 -- SPDX-FileCopyrightText: the stile authors
 -- SPDX-License-Identifier: Apache-2.0
--- functions.lua: granting, extending and serving the queue. Needs keys.lua and status.lua.
+-- functions.lua: granting, extending and serving the queue. Needs keys.lua and stored.lua.
 --
 -- The rule is fits(): a claim is granted if all holders have its mode and, for slots, are fewer
 -- than its number of slots. A server that is out of memory lets a script add something only after
@@ -37,11 +37,32 @@ local function fits(mode, slots)
   return mode == 'n' and value == '~N' and call('ZCARD', members) < tonumber(slots)
 end
 
+-- take.lua stores no time: until the lease is extended, the lock's expiry shows it.
+local function granted_ms(record)
+  local s, us, ttl, hold, delay = string.match(record, '^%d+ (%d+) (%d+) (%d+) (%d+) (%d+)')
+  if s ~= '0' then return s * 1000 + math.floor(us / 1000) end
+  return now() - math.max(ttl + delay, hold) + call('PTTL', lock)
+end
+
+-- The record with its time, for what outlives the present expiry of the lock.
+local function with_time(record)
+  local token, terms = string.match(record, '^(%d+) 0 0( .*)$')
+  if not token then return record end
+  local ms = granted_ms(record)
+  return token .. ' ' .. as_text(math.floor(ms / 1000)) .. ' ' .. ms % 1000 * 1000 .. terms
+end
+
+local function extend_exclusive(px)
+  local record = holder_record and with_time(holder_record)
+  call('PEXPIRE', lock, px)
+  if record ~= holder_record then call('SET', lock, value .. ' ' .. record, 'PX', px) end
+  holder_record = record
+end
+
 -- The lock and its other keys never expire before another member does.
 local function extend(owner, mode, px)
   if mode == 'x' then
-    call('PEXPIRE', lock, px)
-    call('PEXPIRE', holder, px)
+    extend_exclusive(px)
     return
   end
   local most = math.max(px, call('PTTL', lock))
@@ -51,21 +72,18 @@ local function extend(owner, mode, px)
   call('PEXPIRE', records, most)
 end
 
-local function next_token(time)
+local function next_token()
   local token = call('INCR', counter)
   -- include: lib/start_counter.lua
   return token
 end
 
--- The lock expires after px; its record is kept for as long as a confirmed grant lasts.
-local function grant(owner, mode, px, record_px, terms)
-  local time = call('TIME')
-  local token = next_token(time)
+local function grant(owner, mode, px, terms)
+  local token, time = next_token(), call('TIME')
   local record = as_text(token) .. ' ' .. time[1] .. ' ' .. time[2] .. terms
   if mode == 'x' then
-    value = owner
-    call('SET', lock, owner, 'PX', px)
-    call('SET', holder, owner .. ' ' .. record, 'PX', record_px)
+    value, holder_record = owner, record
+    call('SET', lock, owner .. ' ' .. record, 'PX', px)
     return token
   end
   if not value then
@@ -80,19 +98,14 @@ end
 
 -- The record of the owner's grant; true if there is none; false if it does not hold the lock.
 local function record_of(owner, mode)
-  if mode == 'x' then return value == owner and (holder_record() or true) end
+  if mode == 'x' then return value == owner and (holder_record or true) end
   return value == '~' .. string.upper(mode) and call('HGET', records, owner)
 end
 
 -- A grant without a record gets a larger token, which does no harm.
 local function token_of(record)
-  if record == true then return next_token(call('TIME')) end
+  if record == true then return next_token() end
   return record and tonumber(string.match(record, '^%d+'))
-end
-
-local function granted_ms(record)
-  local s, us = string.match(record, '^%d+ (%d+) (%d+)')
-  return s * 1000 + math.floor(us / 1000)
 end
 
 -- owner, mode, px, terms, slots
@@ -158,7 +171,7 @@ local function serve(me)
       if fit then
         call('ZREM', queue, entry)
         if owner == me or notify(owner, 'g ' .. owner) > 0 then
-          grant(owner, mode, 1000, px + 1000, terms)
+          grant(owner, mode, 1000, terms)
         end
       elseif owner == me or notify(owner, 'h ' .. owner) > 0 then
         return

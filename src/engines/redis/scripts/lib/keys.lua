@@ -1,7 +1,6 @@
 -- SPDX-FileCopyrightText: the stile authors
 -- SPDX-License-Identifier: Apache-2.0
--- keys.lua: the keys of a name, as in scripts.h, and the lock's value.
+-- keys.lua: the keys of a name, as in scripts.h.
 local call = redis.call
-local lock, queue, holder, counter, members, records, gap =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local value = call('GET', lock)
+local lock, queue, counter, members, records, gap =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]

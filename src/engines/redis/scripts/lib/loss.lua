@@ -11,5 +11,5 @@ local function loss(owner, mode)
   local by = type(marks) == 'string' and string.match(marks, owner .. ' ([^\n]*)\n')
   if by then return 'b ' .. by end
   if not value or value == '~' .. string.upper(mode) then return 'x' end
-  return (string.sub(value, 1, 1) == '~' or holder_record()) and 'o' or 'v'
+  return (string.sub(value, 1, 1) == '~' or holder_record) and 'o' or 'v'
 end

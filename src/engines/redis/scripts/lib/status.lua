@@ -1,12 +1,6 @@
 -- SPDX-FileCopyrightText: the stile authors
 -- SPDX-License-Identifier: Apache-2.0
--- status.lua: the reply to a waiter. Needs keys.lua.
-
--- The record of an exclusive holder, or false.
-local function holder_record()
-  local stored = value and #value == 40 and call('GET', holder)
-  return stored and string.sub(stored, 1, 40) == value and string.sub(stored, 42)
-end
+-- status.lua: the reply to a waiter. Needs keys.lua, stored.lua.
 
 -- {0, ms until the present holder's lease must have ended (below 0: never), place in the queue,
 -- value}: if another client's key blocks the first waiter, value is that key's. Such a key may go
@@ -19,6 +13,6 @@ local function status(entry)
     if ends then ms = math.max(0, ends - time[1] * 1000 - math.floor(time[2] / 1000)) end
     return {0, ms, rank, ''}
   end
-  local ours = rank > 0 or not value or string.sub(value, 1, 2) == '~h' or holder_record()
+  local ours = rank > 0 or not value or string.sub(value, 1, 2) == '~h' or holder_record
   return {0, ms, rank, ours and '' or string.sub(value, 1, 40)}
 end
