@@ -1,12 +1,15 @@
 # SPDX-FileCopyrightText: the stile authors
 # SPDX-License-Identifier: Apache-2.0
 """What is stored with a claim, for how long, and under which keys."""
+import os
 import signal
+import subprocess
 
 from redis_kit import (COUNTER, acquire, acquired, beside, everybody, expect, gets_in, on_server,
                        renewed, run_tests, signal_all, spin, waiting)
 
 HOUR_MS = 3600 * 1000
+CROWD = 70000  # more than a connection has room for
 MODES = {"x": [], "s": ["--shared"], "n": ["--slots", "3"]}
 
 
@@ -262,7 +265,17 @@ def prefix_without_control_characters(t, server):
         assert "prefix" in done.stderr, done.stderr
 
 
+@on_server()
+def more_than_a_connection_holds(t, server):
+    """Claimed and given back at once by one client; what cannot be asked yet waits in it"""
+    done = subprocess.run([os.environ["BURST"], t.env["STILE_ENGINE"], str(CROWD), "280000"],
+                          env=t.env, stdout=subprocess.PIPE, text=True, check=False)
+    expect((done.returncode, done.stdout), (0, "granted %d released %d\n" % (CROWD, CROWD)))
+    expect(server.cli("--scan", "--pattern", "lock:burst-*"), "")
+
+
 run_tests([ttl_is_kept, hold_is_kept, mode_is_kept, delay_is_kept, handed_over_and_resumed,
            age_is_kept, hold_counts_from_the_grant, queue_is_kept,
            nothing_outlives_its_use, keys_live_together, people_are_known, tokens_never_come_back,
-           one_counter_for_all_prefixes, names_stay_apart, prefix_without_control_characters])
+           one_counter_for_all_prefixes, names_stay_apart, prefix_without_control_characters,
+           more_than_a_connection_holds])

@@ -563,8 +563,10 @@ static uint64_t look_pause(struct redis_claim *claim, const struct queue_status 
 
 static void arm_look(struct redis_claim *claim, const struct queue_status *status)
 {
-    struct loop *loop = base_of(claim)->engine->loop;
+    struct claim *base = base_of(claim);
+    struct loop *loop = base->engine->loop;
     uint64_t now_ns = loop_now(loop);
+    base->engine->events->queued(base);
     if (*status->foreign && !claim->behind_ns)
         claim->behind_ns = now_ns;
     loop_arm(loop, &claim->timer, now_ns + look_pause(claim, status));

@@ -575,6 +575,7 @@ const struct engine_class redis_class = {
                 "or repeat a token",
         },
     .apart = true,
+    .in_flight = 4096, /* more would find no room on a connection if their names are long */
     .engine_size = sizeof(struct redis),
     .claim_size = sizeof(struct redis_claim),
     .open = redis_open,
