@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "base/container.h"
+#include "sim/zookeeper_reign.h"
 
 #define LOOK_NS       (50 * MS)
 #define PROBE_NS      (20 * MS) /* how often a pipe that is blocked is tried */
@@ -13,40 +14,6 @@
 #define SLOW_ONCE_IN  40
 #define SLOW_MAX_NS   (80 * MS)
 #define JOIN_MAX_NS   (600 * MS)
-#define ELECT_MIN_NS  (200 * MS)
-#define ELECT_MAX_NS  (1200 * MS)
-
-/* A session, as the present leader counts it. */
-struct tracked {
-    struct tracked *next;
-    int64_t id;
-    uint64_t expires_ns;
-    const struct zk_member *owner; /* the member to which its client is connected */
-    bool closing;
-};
-
-/* A sync that waits for a transaction. */
-struct waiting_sync {
-    struct waiting_sync *next;
-    struct zk_member *member;
-    const struct zk_txn *behind;
-    void *request;
-    unsigned term;
-};
-
-/* What a leader knows. One that has been replaced and has not noticed goes on with its own. */
-struct zk_reign {
-    struct zk_ensemble *ensemble;
-    struct zk_member *leader;
-    bool over;
-    bool follows[ZK_MEMBERS_MAX];
-    uint64_t silent_ns[ZK_MEMBERS_MAX]; /* how long the leader has run without hearing from them */
-    struct zk_tree proposed;            /* as it will be when all that is proposed is agreed on */
-    int64_t zxid;                       /* the last one that was used */
-    struct zk_txn *first, **last;       /* that are proposed, and not agreed on yet */
-    struct waiting_sync *syncs, **last_sync;
-    struct tracked *sessions;
-};
 
 struct zk_touched {
     struct zk_touched *next;
@@ -297,7 +264,7 @@ static void log_own(struct zk_reign *reign, struct zk_txn *txn)
     world_at(world_now() + moment(reign->ensemble), acknowledge_own, ack);
 }
 
-static void propose(struct zk_reign *reign, struct zk_txn *txn)
+void zk_reign_propose(struct zk_reign *reign, struct zk_txn *txn)
 {
     txn->zxid = ++reign->zxid;
     txn->time_ms = zk_member_clock_ms(reign->leader);
@@ -312,7 +279,7 @@ static void propose(struct zk_reign *reign, struct zk_txn *txn)
     tell_all(reign, PROPOSAL, txn);
 }
 
-static struct zk_txn *new_txn(enum zk_op_kind kind, int64_t session, const char *path)
+struct zk_txn *zk_txn_new(enum zk_op_kind kind, int64_t session, const char *path)
 {
     struct zk_txn *txn = world_alloc(sizeof *txn);
     txn->ops = world_alloc(sizeof *txn->ops);
@@ -322,10 +289,10 @@ static struct zk_txn *new_txn(enum zk_op_kind kind, int64_t session, const char 
     return txn;
 }
 
-static void end_session(struct zk_reign *reign, struct tracked *session)
+void zk_reign_end_session(struct zk_reign *reign, struct tracked *session)
 {
     session->closing = true;
-    propose(reign, new_txn(ZK_OP_CLOSE_SESSION, session->id, NULL));
+    zk_reign_propose(reign, zk_txn_new(ZK_OP_CLOSE_SESSION, session->id, NULL));
 }
 
 static void expire_sessions(struct zk_reign *reign)
@@ -335,7 +302,7 @@ static void expire_sessions(struct zk_reign *reign)
             continue;
         world_trace("%s: session %" PRIx64 " has expired", reign->leader->server->host,
                     (uint64_t)session->id);
-        end_session(reign, session);
+        zk_reign_end_session(reign, session);
     }
 }
 
@@ -351,7 +318,7 @@ static void take_request(struct zk_reign *reign, struct zk_member *member, struc
         txn->rc = check_session(reign, txn->session, member);
     else if (session != NULL)
         session->closing = true;
-    propose(reign, txn);
+    zk_reign_propose(reign, txn);
 }
 
 /* Of a leader it has no answer before what is proposed so far is agreed on; it asks no majority. */
@@ -497,7 +464,7 @@ void zk_member_touch(struct zk_member *member, int64_t session, int32_t timeout_
 
 /* ---- the end of a reign ---- */
 
-static void stop_serving(struct zk_member *member)
+void zk_member_stop_serving(struct zk_member *member)
 {
     if (member->role == ZK_LOOKING)
         return;
@@ -560,7 +527,7 @@ static void beat(void *data)
     }
     world_at(world_now() + ensemble->tick_ns / 2, beat, reign);
     if (!is_majority(ensemble, count_followers(reign))) {
-        stop_serving(reign->leader);
+        zk_member_stop_serving(reign->leader);
         return;
     }
     for (unsigned i = 0; i < ensemble->n; i++)
@@ -595,7 +562,7 @@ static void remove_containers(void *data)
         return;
     zk_tree_walk(reign->leader->tree.root, note_container, &found);
     for (size_t i = 0; i < found.n; i++)
-        propose(reign, new_txn(ZK_OP_DELETE_CONTAINER, 0, found.paths[i]));
+        zk_reign_propose(reign, zk_txn_new(ZK_OP_DELETE_CONTAINER, 0, found.paths[i]));
 }
 
 /* ---- the beginning of a reign ---- */
@@ -626,7 +593,7 @@ static void follow(struct zk_member *member, struct zk_reign *reign)
     commit_ready(reign);
 }
 
-static bool has_in_log(const struct zk_txn *at, const struct zk_txn *txn)
+bool zk_log_has(const struct zk_txn *at, const struct zk_txn *txn)
 {
     while (at != NULL && at != txn)
         at = at->before;
@@ -639,7 +606,7 @@ static void lead(struct zk_member *member)
     struct zk_ensemble *ensemble = member->ensemble;
     struct zk_reign *reign = world_alloc(sizeof *reign);
     *reign = (struct zk_reign){.ensemble = ensemble, .leader = member};
-    ensemble->forgot |= !has_in_log(member->logged, ensemble->agreed);
+    ensemble->forgot |= !zk_log_has(member->logged, ensemble->agreed);
     member->synced = ensemble->agreed = member->logged;
     apply_log(member, member->logged);
     if (ensemble->n > 1)
@@ -725,7 +692,7 @@ static void look_at(struct zk_member *member)
     if (member->role == ZK_FOLLOWING) {
         member->silent_ns += LOOK_NS;
         if (has_lost_leader(member))
-            stop_serving(member);
+            zk_member_stop_serving(member);
     } else if (member->role == ZK_LEADING) {
         expire_sessions(member->reign);
     } else {
@@ -775,111 +742,4 @@ struct zk_member *zk_ensemble_leader(const struct zk_ensemble *ensemble)
     struct zk_reign *reign = ensemble->reign;
     return reign != NULL && !reign->over && server_runs(reign->leader->server) ? reign->leader
                                                                                : NULL;
-}
-
-/* ---- faults ---- */
-
-void zk_ensemble_save(struct zk_ensemble *ensemble)
-{
-    const struct zk_member *leader = zk_ensemble_leader(ensemble);
-    if (leader != NULL)
-        zk_tree_copy(&ensemble->saved, &leader->tree);
-}
-
-/* What was not on its disk yet may be there nevertheless. */
-void zk_member_crash(struct zk_member *member)
-{
-    world_trace("%s crashes", member->server->host);
-    stop_serving(member);
-    if (random_once_in(&member->ensemble->random, 2) && has_in_log(member->synced, member->applied))
-        member->logged = member->synced;
-    member->server->down = true;
-    server_cut(member->server);
-}
-
-/* It reads its log first. */
-void zk_member_restart(struct zk_member *member)
-{
-    world_trace("%s restarts", member->server->host);
-    member->server->down = false;
-    member->looks_ns =
-        world_now() + random_between(&member->ensemble->random, ELECT_MIN_NS, ELECT_MAX_NS);
-}
-
-void zk_member_forget(struct zk_member *member)
-{
-    world_trace("%s loses its disk", member->server->host);
-    member->logged = member->synced = member->applied = NULL;
-    zk_tree_begin(&member->tree);
-}
-
-void zk_ensemble_move_leader(struct zk_ensemble *ensemble)
-{
-    struct zk_member *leader = zk_ensemble_leader(ensemble);
-    if (leader == NULL || ensemble->n == 1)
-        return;
-    stop_serving(leader);
-    leader->looks_ns = world_now() + random_below(&ensemble->random, 2 * SEC);
-}
-
-void zk_ensemble_stop(struct zk_ensemble *ensemble)
-{
-    for (unsigned i = 0; i < ensemble->n; i++) {
-        if (!ensemble->members[i].server->down)
-            zk_member_crash(&ensemble->members[i]);
-    }
-}
-
-void zk_ensemble_restore(struct zk_ensemble *ensemble, bool snapshot)
-{
-    zk_ensemble_stop(ensemble);
-    ensemble->agreed = NULL;
-    for (unsigned i = 0; i < ensemble->n; i++) {
-        struct zk_member *member = &ensemble->members[i];
-        zk_member_forget(member);
-        if (snapshot)
-            zk_tree_copy(&member->tree, &ensemble->saved);
-        zk_member_restart(member);
-    }
-    ensemble->epoch = ensemble->members[0].tree.zxid >> 32;
-    world_trace("the ensemble starts again from zxid %" PRIx64,
-                (uint64_t)ensemble->members[0].tree.zxid);
-}
-
-struct chosen {
-    unsigned left;
-    const struct zk_node *node;
-};
-
-static void choose_node(struct zk_node *node, void *data)
-{
-    struct chosen *chosen = data;
-    if (node->stat.ephemeral_owner > 0 && chosen->node == NULL && chosen->left-- == 0)
-        chosen->node = node;
-}
-
-void zk_ensemble_delete_one(struct zk_ensemble *ensemble, unsigned n)
-{
-    const struct zk_member *leader = zk_ensemble_leader(ensemble);
-    struct chosen chosen = {.left = n};
-    if (leader == NULL)
-        return;
-    zk_tree_walk(leader->tree.root, choose_node, &chosen);
-    if (chosen.node == NULL)
-        return;
-    const char *path = zk_node_path(chosen.node);
-    world_trace("%s is deleted by hand", path);
-    propose(leader->reign, new_txn(ZK_OP_DELETE, 0, path));
-}
-
-void zk_ensemble_close_one(struct zk_ensemble *ensemble, unsigned n)
-{
-    const struct zk_member *leader = zk_ensemble_leader(ensemble);
-    struct tracked *session = leader != NULL ? leader->reign->sessions : NULL;
-    while (session != NULL && (session->closing || n-- > 0))
-        session = session->next;
-    if (session == NULL)
-        return;
-    world_trace("session %" PRIx64 " is closed by hand", (uint64_t)session->id);
-    end_session(leader->reign, session);
 }
