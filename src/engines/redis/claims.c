@@ -1,9 +1,6 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Claims, from the first request to the release.
- *
- *     IDLE ──► TAKING ──► REQUESTED ──► WAITING ──► CONFIRMING ──► REPLICATING ──► HELD
- *     HELD ──► RELEASING ──► IDLE
+/* Claims, from the first request to the grant, and while they are held.
  *
  * A claim on a name without contention sends the short script (take.lua). If the name is taken,
  * or was lately, it sends the long one (claim.lua), which queues it. A waiter is granted by a
@@ -16,8 +13,7 @@
  * queue those far behind look less often: they are not needed before all those ahead of them have
  * died at once.
  *
- * One script releases, withdraws and clears away (release.lua). */
-#include <assert.h>
+ * states.c has the states of a claim, release.c its end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,28 +36,9 @@ static void arm_look(struct redis_claim *claim, const struct queue_status *statu
 /* A waiter that got no answer keeps its place and asks again later, which finds whatever the server
  * has done. A claim that was refused leaves nothing behind. */
 static void claim_unanswered(struct redis_claim *claim, const struct stile_error *err);
-/* Removes from the server what is left of a claim that has failed. Its answer is ignored. */
-static void retract(struct redis_claim *claim);
-/* Asks whether it is still held, and if not, why: see scripts/check.lua. */
-static enum stile_status send_check(struct redis_claim *claim, conn_fn *fn,
-                                    struct stile_error *err);
 static conn_fn on_checked;
 
 /* ---- the list of claims ---- */
-
-static void enlist(struct redis_claim *claim)
-{
-    struct redis *redis = redis_of_claim(claim);
-    leased_add(&redis->claims, &claim->leased);
-    claim->lease_kind = link_leases_add(&redis->leases, base_of(claim)->ttl_ns);
-}
-
-static void unlist(struct redis_claim *claim)
-{
-    struct redis *redis = redis_of_claim(claim);
-    leased_remove(&redis->claims, &claim->leased);
-    link_leases_remove(&redis->leases, claim->lease_kind);
-}
 
 static struct redis_claim *find_claim(struct redis *redis, const char *owner)
 {
@@ -78,80 +55,13 @@ static struct redis_claim *newer_than(const struct redis_claim *claim)
     return (struct redis_claim *)claim->leased.newer;
 }
 
-/* ---- the states ---- */
-
-#define TO(state) (1u << (state))
-#define TO_GRANT  (TO(REPLICATING) | TO(HELD))
-#define TO_END    (TO(WITHDRAWING) | TO(IDLE))
-#define TO_CLAIM  (TO(TAKING) | TO(REQUESTED) | TO(UNANSWERED) | TO(RESUMING))
-
-/* Where each state may lead. WITHDRAWING follows IDLE if the claim failed in doubt. A new claim may
- * follow a release in doubt: core stops repeating it when the lease must be over. */
-static const unsigned transitions[] = {
-    [IDLE] = TO_CLAIM | TO(WITHDRAWING),
-    [TAKING] = TO(REQUESTED) | TO(UNANSWERED) | TO_GRANT | TO_END,
-    [REQUESTED] =
-        TO(REQUESTED) | TO(GRANTED_EARLY) | TO(WAITING) | TO(UNANSWERED) | TO_GRANT | TO_END,
-    [GRANTED_EARLY] = TO(REQUESTED) | TO(WAITING) | TO(UNANSWERED) | TO_GRANT | TO_END,
-    [WAITING] = TO(REQUESTED) | TO(LOOKING) | TO(UNANSWERED) | TO(CONFIRMING) | TO_END,
-    [LOOKING] = TO(REQUESTED) | TO(WAITING) | TO(UNANSWERED) | TO(CONFIRMING) | TO_END,
-    [UNANSWERED] = TO(REQUESTED) | TO(UNANSWERED) | TO(CONFIRMING) | TO(WITHDRAWING),
-    [CONFIRMING] = TO(REQUESTED) | TO(UNANSWERED) | TO_GRANT | TO_END,
-    [RESUMING] = TO(HELD) | TO(IDLE),
-    [REPLICATING] = TO(HELD) | TO_END,
-    [HELD] = TO(RELEASING) | TO(IDLE), /* IDLE: detached */
-    [RELEASING] = TO(RELEASE_FAILED) | TO(RELEASE_IN_DOUBT) | TO(IDLE),
-    [RELEASE_FAILED] = TO(RELEASING) | TO_CLAIM,
-    [RELEASE_IN_DOUBT] = TO(RELEASING_AGAIN) | TO_CLAIM,
-    [RELEASING_AGAIN] = TO(RELEASE_IN_DOUBT) | TO(IDLE),
-    [WITHDRAWING] = TO(IDLE),
-};
-
-/* Core may end the claim in these states, so nothing points to it. */
-static bool is_listed(enum claim_state state)
-{
-    return state != IDLE && state != RELEASE_FAILED && state != RELEASE_IN_DOUBT;
-}
-
-static bool has_timer(enum claim_state state)
-{
-    return state > IDLE && state < HELD;
-}
-
-static void move_to(struct redis_claim *claim, enum claim_state state)
-{
-    struct loop *loop = base_of(claim)->engine->loop;
-    enum claim_state before = claim->state;
-    assert(transitions[before] & TO(state));
-    claim->state = state;
-    redis_order_count(claim, before, state);
-    if (has_timer(before) && !has_timer(state)) {
-        redis_order_leave(claim);
-        loop_disarm(loop, &claim->timer);
-        loop_unreserve(loop, 1);
-    }
-    if (is_listed(state) && !is_listed(before))
-        enlist(claim);
-    else if (is_listed(before) && !is_listed(state))
-        unlist(claim);
-}
-
 /* ---- failed ---- */
-
-/* Here, not on the server. */
-static void forget(struct redis_claim *claim, enum claim_state state)
-{
-    if (claim->replicates_at)
-        redis_replicas_forget(claim);
-    redis_route_forget(redis_of_claim(claim), claim);
-    move_to(claim, state);
-}
 
 /* After UNCERTAIN the claim keeps its owner value: the withdrawal that core sends needs it. */
 static void fail(struct redis_claim *claim, const struct stile_error *err)
 {
     struct claim *base = base_of(claim);
-    forget(claim, IDLE);
+    redis_claim_forget(claim, IDLE);
     base->engine->events->failed(base, err);
 }
 
@@ -171,13 +81,13 @@ static void hold(struct redis_claim *claim)
 {
     struct claim *base = base_of(claim);
     struct redis *redis = redis_of_claim(claim);
-    move_to(claim, HELD);
+    redis_claim_move_to(claim, HELD);
     claim->granted_ns = claim->sent_ns - claim->held_ns;
     claim->renewed_ns = claim->sent_ns;
     /* For the message of `stile break`; without it only the next renewal would notice. */
     redis_route_listen(redis, base->name, base->name_len, NULL);
     if (claim->check_due)
-        send_check(claim, on_checked, NULL);
+        redis_claim_check(claim, on_checked, NULL);
     base->engine->events->granted(base, claim->token, claim->sent_ns, base->ttl_ns);
 }
 
@@ -188,7 +98,7 @@ static void replicated(struct redis_claim *claim, const struct stile_error *err)
         hold(claim);
         return;
     }
-    retract(claim); /* the primary has it, the replicas do not */
+    redis_claim_retract(claim); /* the primary has it, the replicas do not */
     fail(claim, err);
 }
 
@@ -200,7 +110,7 @@ static void granted(struct redis_claim *claim, uint64_t token)
         hold(claim);
         return;
     }
-    move_to(claim, REPLICATING);
+    redis_claim_move_to(claim, REPLICATING);
     redis_replicas_await(claim, replicated);
 }
 
@@ -216,7 +126,7 @@ static void fail_malformed(struct redis_claim *claim)
 static void report_busy(struct redis_claim *claim, long long pttl_ms)
 {
     struct claim *base = base_of(claim);
-    forget(claim, IDLE);
+    redis_claim_forget(claim, IDLE);
     base->engine->events->busy(base, pttl_ms > 0 ? (uint64_t)pttl_ms * NS_PER_MS : 0);
 }
 
@@ -269,20 +179,10 @@ static void send_take(struct redis_claim *claim)
     redis_call_add(&call, n.px);
     redis_call_add(&call, n.terms);
     redis_identity_publish(redis, base);
-    move_to(claim, TAKING);
+    redis_claim_move_to(claim, TAKING);
     claim->sent_ns = loop_now(redis->engine.loop);
     if (redis_call_send(&call, redis, &redis_script_take, on_taken, claim, &err))
         claim_unanswered(claim, &err);
-}
-
-/* The arguments that make an entry in the queue: owner, mode, px, terms. */
-static void add_entry(struct call *call, struct redis_claim *claim, struct numbers *n)
-{
-    redis_numbers_of(n, base_of(claim), 0);
-    redis_call_add(call, claim->leased.owner);
-    redis_call_add(call, n->mode);
-    redis_call_add(call, n->px);
-    redis_call_add(call, n->terms);
 }
 
 /* The answer to an earlier look must not count: it may be older than what follows. */
@@ -299,7 +199,7 @@ static void put_off(struct redis_claim *claim)
     stop_looking(claim);
     claim->asked_at = claim_node(claim);
     claim->has_waited = true;
-    move_to(claim, UNANSWERED);
+    redis_claim_move_to(claim, UNANSWERED);
     redis_route_listen(redis_of_claim(claim), base->name, base->name_len, NULL);
     arm_look(claim, &(struct queue_status){.ms = -1, .foreign = ""});
 }
@@ -319,7 +219,7 @@ static void send_claim(struct redis_claim *claim)
     }
     stop_looking(claim);
     redis_call_begin(&call, SCRIPT_KEYS, redis, base->name, base->name_len);
-    add_entry(&call, claim, &n);
+    redis_call_add_entry(&call, claim, &n);
     redis_call_add(&call, n.slots);
     claim->asked_at = claim_node(claim);
     redis_call_add(&call, base->wait && claim->asked_at->subscribed ? "1" : "0");
@@ -329,13 +229,13 @@ static void send_claim(struct redis_claim *claim)
     redis_call_add(&call, behind);
     redis_identity_publish(redis, base);
     claim->behind_ns = 0;
-    move_to(claim, REQUESTED);
+    redis_claim_move_to(claim, REQUESTED);
     claim->sent_ns = now_ns;
     if (redis_call_send(&call, redis, &redis_script_claim, on_claimed, claim, &err))
         claim_unanswered(claim, &err);
 }
 
-/* Reserves the timer, which move_to() gives back. */
+/* Reserves the timer, which redis_claim_move_to() gives back. */
 static bool begin(struct redis_claim *claim)
 {
     struct claim *base = base_of(claim);
@@ -408,7 +308,7 @@ static void confirm(struct redis_claim *claim)
 {
     struct stile_error err;
     stop_looking(claim);
-    move_to(claim, CONFIRMING);
+    redis_claim_move_to(claim, CONFIRMING);
     claim->sent_ns = loop_now(base_of(claim)->engine->loop);
     if (redis_replicas_confirm(claim, NULL, on_confirmed, &err))
         claim_unanswered(claim, &err);
@@ -458,12 +358,11 @@ static void on_resumed(void *data, const redisReply *reply, const struct stile_e
     if (err) {
         fail_to_resume(claim, err);
     } else if (take_terms(claim, reply)) {
-        unlist(claim); /* its TTL may be another than was assumed */
-        enlist(claim);
+        redis_claim_relist(claim);
         redis_identity_extend(redis_of_claim(claim), claim);
         granted(claim, token_at(reply, 0));
     } else if (is_number(reply) && reply->integer == 0) {
-        if (send_check(claim, on_resume_checked, NULL))
+        if (redis_claim_check(claim, on_resume_checked, NULL))
             fail_lost(claim, NOT_HELD);
     } else {
         error_set(&why, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
@@ -482,7 +381,7 @@ static enum stile_status send_resume(struct redis_claim *claim, struct stile_err
     redis_call_add(&call, claim->leased.owner);
     redis_call_add(&call, base->ttl_given ? n.ttl : "");
     redis_call_add(&call, n.ttl);
-    move_to(claim, RESUMING);
+    redis_claim_move_to(claim, RESUMING);
     claim->sent_ns = loop_now(redis->engine.loop);
     return redis_call_send(&call, redis, &redis_script_resume, on_resumed, claim, err);
 }
@@ -505,7 +404,7 @@ void redis_claims_detach(struct engine *engine, struct claim *base)
 {
     redis_of(engine)->has_detached = true;
     leased_leave_renewal(leased_of(base));
-    forget(redis_claim_of(base), IDLE);
+    redis_claim_forget(redis_claim_of(base), IDLE);
 }
 
 const char *redis_claims_owner(struct engine *engine, struct claim *base)
@@ -582,7 +481,7 @@ static struct queue_status queue_status_of(const redisReply *reply)
 static void on_looked(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct redis_claim *claim = data;
-    move_to(claim, WAITING);
+    redis_claim_move_to(claim, WAITING);
     if (err) {
         claim_unanswered(claim, err);
     } else if (is_array(reply, 4) && number_at(reply, 0) == 0) {
@@ -601,9 +500,9 @@ static void send_look(struct redis_claim *claim)
     struct numbers n;
     struct call call;
     redis_call_begin(&call, SCRIPT_KEYS, redis, base->name, base->name_len);
-    add_entry(&call, claim, &n);
+    redis_call_add_entry(&call, claim, &n);
     redis_call_add(&call, n.slots);
-    move_to(claim, LOOKING);
+    redis_claim_move_to(claim, LOOKING);
     if (redis_call_send(&call, redis, &redis_script_look, on_looked, claim, &err))
         claim_unanswered(claim, &err);
 }
@@ -624,12 +523,12 @@ static void claim_unanswered(struct redis_claim *claim, const struct stile_error
 {
     bool passing = err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
     if (claim->has_waited && passing) {
-        move_to(claim, UNANSWERED);
+        redis_claim_move_to(claim, UNANSWERED);
         arm_look(claim, &(struct queue_status){.ms = -1, .foreign = ""});
         return;
     }
     if (claim->has_waited)
-        retract(claim);
+        redis_claim_retract(claim);
     fail(claim, err);
 }
 
@@ -641,7 +540,7 @@ static void wait_in_queue(struct redis_claim *claim, const redisReply *reply)
     struct queue_status status = queue_status_of(reply);
     struct stile_error err;
     bool granted_early = claim->state == GRANTED_EARLY;
-    move_to(claim, WAITING);
+    redis_claim_move_to(claim, WAITING);
     claim->has_waited = true;
     if (redis_route_listen(redis, base->name, base->name_len, &err))
         claim_unanswered(claim, &err);
@@ -658,19 +557,6 @@ static void report_lost(struct redis_claim *claim, const char *why)
     struct stile_error err;
     error_set(&err, STILE_LOST, 0, "%s", why);
     base_of(claim)->engine->events->lost(base_of(claim), &err);
-}
-
-static enum stile_status send_check(struct redis_claim *claim, conn_fn *fn, struct stile_error *err)
-{
-    struct claim *base = base_of(claim);
-    struct redis *redis = redis_of_claim(claim);
-    struct numbers n;
-    struct call call;
-    redis_numbers_of(&n, base, 0);
-    redis_call_begin(&call, LOSS_KEYS, redis, base->name, base->name_len);
-    redis_call_add(&call, claim->leased.owner);
-    redis_call_add(&call, n.mode);
-    return redis_call_send(&call, redis, &redis_script_check, fn, claim, err);
 }
 
 /* Without an answer the next renewal shows it. */
@@ -691,7 +577,7 @@ static void message_granted(struct redis_claim *claim)
     if (redis_claim_is_in_queue(claim->state))
         confirm(claim);
     else if (claim->state == REQUESTED)
-        move_to(claim, GRANTED_EARLY);
+        redis_claim_move_to(claim, GRANTED_EARLY);
 }
 
 /* The reply that grants it may still be on its way, on another connection: then the claim is
@@ -743,7 +629,7 @@ void redis_claims_message(struct redis *redis, const char *text, size_t len)
 static bool check_missed(struct redis_claim *claim)
 {
     claim->check_due = claim->state != HELD;
-    return claim->state == HELD && !send_check(claim, on_checked, NULL);
+    return claim->state == HELD && !redis_claim_check(claim, on_checked, NULL);
 }
 
 /* In the order in which they were requested, so that the queue keeps it: some may not be in the
@@ -786,155 +672,4 @@ void redis_claims_follow(struct redis *redis)
             send_claim(claim);
         }
     }
-}
-
-/* ---- release ---- */
-
-#define WAS_LOST "the lock was no longer held"
-
-static void end_release(struct redis_claim *claim, enum claim_state state,
-                        const struct stile_error *err)
-{
-    struct claim *base = base_of(claim);
-    forget(claim, state);
-    base->engine->events->released(base, err);
-}
-
-/* Core calls release() again; the owner value makes that safe. */
-static void release_failed(struct redis_claim *claim, const struct stile_error *err)
-{
-    if (claim->state == WITHDRAWING)
-        end_release(claim, IDLE, err);
-    else if (claim->state == RELEASING && err->status != STILE_UNCERTAIN)
-        end_release(claim, RELEASE_FAILED, err);
-    else
-        end_release(claim, RELEASE_IN_DOUBT, err);
-}
-
-static void end_lost(struct redis_claim *claim, const char *why)
-{
-    struct stile_error lost;
-    error_set(&lost, STILE_LOST, 0, "%s", why);
-    end_release(claim, IDLE, &lost);
-}
-
-static void on_release_checked(void *data, const redisReply *reply, const struct stile_error *err)
-{
-    struct redis_claim *claim = data;
-    char why[LOSS_MAX] = WAS_LOST;
-    if (!err && text_of(reply))
-        redis_claim_explain_loss(why, claim, text_of(reply));
-    end_lost(claim, why);
-}
-
-/* Core knows the reason of a loss that was reported before. */
-static void released_nothing(struct redis_claim *claim)
-{
-    if (base_of(claim)->lost || send_check(claim, on_release_checked, NULL))
-        end_lost(claim, WAS_LOST);
-}
-
-static void on_released(void *data, const redisReply *reply, const struct stile_error *err)
-{
-    struct redis_claim *claim = data;
-    if (err)
-        release_failed(claim, err);
-    else if (is_number(reply) && reply->integer == 0 && claim->state == RELEASING)
-        released_nothing(claim);
-    else
-        end_release(claim, IDLE, NULL);
-}
-
-static conn_fn on_given;
-
-/* For an uncontended lock: deletes its key, and does nothing if there is more to do. */
-static enum stile_status send_give(struct redis_claim *claim, struct stile_error *err)
-{
-    struct claim *base = base_of(claim);
-    struct redis *redis = redis_of_claim(claim);
-    struct call call;
-    redis_call_begin(&call, GIVE_KEYS, redis, base->name, base->name_len);
-    redis_call_add(&call, claim->leased.owner);
-    return redis_call_send(&call, redis, &redis_script_give, on_given, claim, err);
-}
-
-static bool was_held(const struct redis_claim *claim)
-{
-    return claim->state == RELEASING || claim->state == RELEASING_AGAIN;
-}
-
-/* The name may stay taken without a holder. */
-static bool stays(const struct claim *base)
-{
-    return base->hold_ns || (base->lost && base->delay_ns);
-}
-
-static enum stile_status send_release(struct redis_claim *claim, conn_fn *fn, void *data,
-                                      struct stile_error *err)
-{
-    struct claim *base = base_of(claim);
-    struct redis *redis = redis_of_claim(claim);
-    struct numbers n;
-    struct call call;
-    char stem[SHARED_ROOM];
-    /* hold_at_least does not apply to a grant that never reached its owner or was not used. */
-    bool used = was_held(claim) && !base->unused;
-    redis_call_begin(&call, SCRIPT_KEYS, redis, base->name, base->name_len);
-    add_entry(&call, claim, &n);
-    redis_call_add(&call, used ? n.hold : "0");
-    redis_call_add(&call, base->lost ? n.delay : "0");
-    if (stays(base)) {
-        redis_key_of_clients(stem, redis, redis_route_slot(redis, base->name, base->name_len));
-        redis_call_add(&call, stem);
-    }
-    return redis_call_send(&call, redis, &redis_script_release, fn, data, err);
-}
-
-static void send_release_or_give(struct redis_claim *claim)
-{
-    struct claim *base = base_of(claim);
-    bool is_short =
-        base->mode == STILE_EXCLUSIVE && !stays(base) && !claim->contended && was_held(claim);
-    struct stile_error err;
-    if (is_short ? send_give(claim, &err) : send_release(claim, on_released, claim, &err))
-        release_failed(claim, &err);
-}
-
-static void on_given(void *data, const redisReply *reply, const struct stile_error *err)
-{
-    struct redis_claim *claim = data;
-    if (err) {
-        release_failed(claim, err);
-    } else if (is_token(reply)) {
-        end_release(claim, IDLE, NULL);
-    } else {
-        claim->contended = true;
-        send_release_or_give(claim);
-    }
-}
-
-static enum claim_state release_state(enum claim_state state)
-{
-    if (state == HELD || state == RELEASE_FAILED)
-        return RELEASING;
-    return state == RELEASE_IN_DOUBT ? RELEASING_AGAIN : WITHDRAWING;
-}
-
-void redis_claims_release(struct engine *engine, struct claim *base)
-{
-    struct redis_claim *claim = redis_claim_of(base);
-    (void)engine;
-    leased_leave_renewal(&claim->leased);
-    forget(claim, release_state(claim->state));
-    send_release_or_give(claim);
-}
-
-static void on_retracted(void *data, const redisReply *reply, const struct stile_error *err)
-{
-    (void)data, (void)reply, (void)err;
-}
-
-static void retract(struct redis_claim *claim)
-{
-    send_release(claim, on_retracted, redis_of_claim(claim), NULL);
 }

@@ -271,6 +271,15 @@ void redis_numbers_of(struct numbers *n, const struct claim *claim, uint64_t hel
     n->mode[1] = '\0';
 }
 
+void redis_call_add_entry(struct call *call, struct redis_claim *claim, struct numbers *n)
+{
+    redis_numbers_of(n, base_of(claim), 0);
+    redis_call_add(call, claim->leased.owner);
+    redis_call_add(call, n->mode);
+    redis_call_add(call, n->px);
+    redis_call_add(call, n->terms);
+}
+
 bool redis_claim_take_mode(struct claim *claim, const char *letter)
 {
     for (size_t i = 0; i < sizeof mode_letters; i++) {

@@ -15,7 +15,8 @@
  * has a mark, which excludes plain clients.
  *
  *     scripts/                        the steps, in Lua
- *     claims.c, renew.c, replicas.c   the life of a claim
+ *     states.c, claims.c, release.c   the life of a claim
+ *     renew.c, replicas.c             its renewals, its replicas
  *     connection.c, resp.c            one connection
  *     topology.c, sentinel.c          the servers, and which of them has a name
  *     keys.c, identity.c, address.c   keys, owner values, the URL

@@ -19,7 +19,7 @@
 #define SHARED_ROOM  32 /* for a key that all names share */
 #define NAME_BUCKETS 512
 
-/* Its transitions are in claims.c. From TAKING to REPLICATING it is not granted yet, and has a
+/* Its transitions are in states.c. From TAKING to REPLICATING it is not granted yet, and has a
  * timer. */
 enum claim_state {
     IDLE,
@@ -176,6 +176,8 @@ struct numbers {
 
 void redis_number_write(char out[NUMBER_MAX], uint64_t value);
 void redis_numbers_of(struct numbers *n, const struct claim *claim, uint64_t held_ns);
+/* The arguments that make an entry in the queue: owner, mode, px, terms. They are borrowed. */
+void redis_call_add_entry(struct call *call, struct redis_claim *claim, struct numbers *n);
 bool redis_claim_take_mode(struct claim *claim,
                            const char *letter); /* letter: as scripts write it */
 
@@ -236,12 +238,32 @@ void redis_order_count(struct redis_claim *claim, enum claim_state before, enum 
  * would overtake it if the lock were free by now. */
 bool redis_order_would_overtake(struct redis_claim *claim);
 
+/* ---- states.c ---- */
+
+/* Only as the table of transitions allows. */
+void redis_claim_move_to(struct redis_claim *claim, enum claim_state state);
+/* Here, not on the server: no answer to it counts. */
+void redis_claim_forget(struct redis_claim *claim, enum claim_state state);
+/* Its TTL may be another than was assumed when it was listed. */
+void redis_claim_relist(struct redis_claim *claim);
+/* Asks whether it is still held, and if not, why: see scripts/check.lua. */
+enum stile_status redis_claim_check(struct redis_claim *claim, conn_fn *fn,
+                                    struct stile_error *err);
+
+/* Why it is no longer held: reason is of lib/loss.lua. */
+static inline void redis_claim_explain_loss(char text[LOSS_MAX], struct redis_claim *claim,
+                                            const char *reason)
+{
+    const struct claim *base = base_of(claim);
+    redis_loss_explain(text, reason, loop_now(base->engine->loop) - claim->renewed_ns,
+                       redis_identity_needed_ns(base));
+}
+
 /* ---- claims.c ---- */
 
 void redis_claims_claim(struct engine *engine, struct claim *base);
 void redis_claims_resume(struct engine *engine, struct claim *base);
 void redis_claims_detach(struct engine *engine, struct claim *base);
-void redis_claims_release(struct engine *engine, struct claim *base);
 const char *redis_claims_owner(struct engine *engine, struct claim *base);
 
 /* For struct node_events. */
@@ -254,14 +276,11 @@ void redis_claims_request_again(struct node *node);
 void redis_claims_follow(struct redis *redis);
 void redis_claims_message(struct redis *redis, const char *text, size_t len);
 
-/* Why it is no longer held: reason is of lib/loss.lua. */
-static inline void redis_claim_explain_loss(char text[LOSS_MAX], struct redis_claim *claim,
-                                            const char *reason)
-{
-    const struct claim *base = base_of(claim);
-    redis_loss_explain(text, reason, loop_now(base->engine->loop) - claim->renewed_ns,
-                       redis_identity_needed_ns(base));
-}
+/* ---- release.c ---- */
+
+void redis_claims_release(struct engine *engine, struct claim *base);
+/* Removes from the server what is left of a claim that has failed. Its answer is ignored. */
+void redis_claim_retract(struct redis_claim *claim);
 
 /* ---- replicas.c ---- */
 
