@@ -24,9 +24,7 @@ class EtcdCluster(Cluster):
 
     @property
     def old_leader_revokes(self):
-        """Fixed in 3.4.31 and 3.5.13."""
-        version = tuple(map(int, self.members[0].version().split(".")))
-        return version < (3, 4, 31) or (3, 5) <= version < (3, 5, 13)
+        return self.members[0].old_leader_revokes()
 
     def close(self):
         self.server.stop()
@@ -38,7 +36,7 @@ class EtcdCluster(Cluster):
         assert "sees no leader" in done.stdout, done.stdout
 
     def leads(self, member):
-        return member.metric("etcd_server_is_leader") == 1
+        return member.leads()
 
     def queue(self, name):
         place = "%s/%s" % (self.place, name)

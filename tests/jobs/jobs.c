@@ -675,13 +675,13 @@ static void who_dies_too_often_is_dead(void **state)
     (void)state;
     add("poison", "x", NULL);
     for (unsigned i = 1; i <= 2; i++) {
-        claim("poison", OPTS(.wait_ms = FOR_EVER, .lease_ms = 20, .tries = 2), 1);
+        claim("poison", OPTS(.wait_ms = FOR_EVER, .lease_ms = 200, .tries = 2), 1);
         assert_int_equal(got->tries, i);
     }
     struct stile_job *jobs;
     size_t n;
     check(STILE_TIMEOUT,
-          stile_jobs_claim(&jobs, &n, client, "poison", OPTS(.wait_ms = 300, .tries = 2), &why));
+          stile_jobs_claim(&jobs, &n, client, "poison", OPTS(.wait_ms = 600, .tries = 2), &why));
     counts("poison", 0, 0, 0, 1);
     check(STILE_STALE, stile_jobs_ack(client, got, 1, &why));
     counts("poison", 0, 0, 0, 1);

@@ -59,6 +59,14 @@ class Member(Process):
         with urllib.request.urlopen(self.client_url + "/version", timeout=5) as answer:
             return json.load(answer)["etcdserver"]
 
+    def old_leader_revokes(self):
+        """A leader that was stopped ends leases that were renewed meanwhile. Fixed in 3.4.31 and 3.5.13."""
+        version = tuple(map(int, self.version().split(".")))
+        return version < (3, 4, 31) or (3, 5) <= version < (3, 5, 13)
+
+    def leads(self):
+        return self.metric("etcd_server_is_leader") == 1
+
     def metric(self, name, *without):
         """The sum of all with this name; 0 if it does not answer."""
         try:
