@@ -18,7 +18,7 @@ STYLE = """<style>
   }
 </style>"""
 NOTE = ("A short bar is a fast client. Bars are logarithmic; numbers are medians. stile serves waiters in order; "
-        "a peer with a higher rate does not.")
+        "flock(2) and redis-py do not.")
 LEFT, COLUMN, ROW, HEAD, BAR = 190, 250, 22, 62, 150
 COLUMNS = (("pair", "take and give back a free lock"), ("handover", "hand over to a process that waits"),
            ("crowd", "eight processes on one lock"))
