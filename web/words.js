@@ -233,7 +233,7 @@ function sentSentence(sent) {
   const from = sent[0].from;
   const targets = new Map();
   const mine = sent.filter((one) => one.from === from);
-  const more = mine.filter((one) => !closes(one)); /* an end follows what was said */
+  const more = mine.filter((one) => !closes(one)); /* a closed connection is named only if nothing was sent */
   for (const message of more.length > 0 ? more : mine) {
     if (!targets.has(what(message))) targets.set(what(message), new Set());
     targets.get(what(message)).add(message.to);

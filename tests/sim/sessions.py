@@ -138,7 +138,7 @@ class Replay:
         self.answers += 1
 
     def take_stored(self, _, row):
-        """Who has the lock, by its application_name."""
+        """The application_name of the session that has the lock."""
         if self.pooled:
             return
         name, holder = row[3:5]
