@@ -39,7 +39,7 @@ void *etcd_answer_part(size_t size)
 {
     size_t n = (size + sizeof(max_align_t) - 1) / sizeof(max_align_t);
     if (n > sizeof answers.bytes / sizeof *answers.bytes - answers.used) {
-        fputs("stile sim: an answer of etcd is too large\n", stderr);
+        fputs("stile: sim: an answer of etcd is too large\n", stderr);
         exit(70);
     }
     void *part = answers.bytes + answers.used;

@@ -204,7 +204,7 @@ void grpc_receive(struct grpc *grpc, const void *bytes, size_t n)
     ssize_t rc = nghttp2_session_mem_recv(grpc->session, bytes, n);
     grpc->receiving = false;
     if (rc < 0) {
-        fprintf(stderr, "stile sim: a client violates HTTP/2: %s\n", nghttp2_strerror((int)rc));
+        fprintf(stderr, "stile: sim: a client violates HTTP/2: %s\n", nghttp2_strerror((int)rc));
         exit(70);
     }
     flush(grpc);

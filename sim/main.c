@@ -5,6 +5,7 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -17,12 +18,18 @@
 #define EXIT_USAGE  64
 #define EXIT_OUTPUT 74
 
+struct progress {
+    bool shown;
+    time_t last;
+};
+
 struct request {
     uint64_t first, n;
     const struct sim_engine_class *engine; /* NULL: all */
     bool trace, single, stop, timing, help;
     const char *script; /* NULL: seeds */
     struct page *page;
+    struct progress *progress;
 };
 
 struct totals {
@@ -76,6 +83,27 @@ static void expect_signals(const struct run_options *options)
                   &(struct sigaction){.sa_handler = on_signal, .sa_flags = SA_RESETHAND}, NULL);
 }
 
+/* ---- how far it is, for somebody who waits at a terminal ---- */
+
+static void progress_show(struct progress *progress, const struct sim_engine_class *engine,
+                          const struct totals *totals, uint64_t n)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (!progress->shown || now.tv_sec == progress->last)
+        return;
+    progress->last = now.tv_sec;
+    fprintf(stderr, "\r%s: %" PRIu64 " of %" PRIu64 " seeds, %" PRIu64 " broken\033[K",
+            engine->name, totals->seeds, n, totals->broken);
+}
+
+/* Before anything else is printed: both may be the same terminal. */
+static void progress_clear(const struct progress *progress)
+{
+    if (progress->shown)
+        fputs("\r\033[K", stderr);
+}
+
 /* ---- one seed ---- */
 
 static void explain(const struct run_options *least)
@@ -96,7 +124,7 @@ static void offer(const struct run_options *options, bool holds, const struct re
     if (request->page->path == NULL || (holds && !request->single) ||
         page_offer(request->page, options, holds))
         return;
-    fprintf(stderr, "stile sim: %s: %s\n", request->page->path, strerror(errno));
+    fprintf(stderr, "stile: sim: %s: %s\n", request->page->path, strerror(errno));
     exit(EXIT_OUTPUT);
 }
 
@@ -118,6 +146,7 @@ static void run_seed(struct totals *totals, const struct run_options *options,
         offer(options, true, request);
         return;
     }
+    progress_clear(request->progress);
     totals->broken++;
     least.limits = request->stop ? NULL : &limits;
     if (request->stop) {
@@ -146,37 +175,85 @@ static uint64_t run_engine(const struct sim_engine_class *engine, const struct r
 {
     struct totals totals = {0};
     clock_t start = clock();
-    for (uint64_t i = 0; i < request->n && !(request->stop && totals.broken > 0); i++)
+    for (uint64_t i = 0; i < request->n && !(request->stop && totals.broken > 0); i++) {
         run_seed(&totals,
                  &(struct run_options){.engine = engine,
                                        .seed = request->first + i,
                                        .trace = request->trace ? stdout : NULL},
                  request);
-    printf("%s: %" PRIu64 " seeds, %" PRIu64 " broken; %" PRIu64 " grants, %" PRIu64
+        progress_show(request->progress, engine, &totals, request->n);
+    }
+    progress_clear(request->progress);
+    printf("%s: %" PRIu64 " %s, %" PRIu64 " broken; %" PRIu64 " grants, %" PRIu64
            " losses, %" PRIu64 " late writes refused, %" PRIu64
            " s of virtual time, trace %016" PRIx64 "\n",
-           engine->name, totals.seeds, totals.broken, totals.grants, totals.losses, totals.refused,
-           totals.virtual_s, totals.sum);
+           engine->name, totals.seeds, totals.seeds == 1 ? "seed" : "seeds", totals.broken,
+           totals.grants, totals.losses, totals.refused, totals.virtual_s, totals.sum);
     if (request->timing)
         print_timing(engine, &totals, (double)(clock() - start) / CLOCKS_PER_SEC);
     return totals.broken;
 }
 
-static bool read_count(uint64_t *number, const char *text)
+/* Says what is wrong with the words of the command; never true. */
+__attribute__((format(printf, 1, 2))) static bool misused(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("stile: sim: ", stderr);
+    vfprintf(stderr, format, args);
+    fputs("; see stile sim --help\n", stderr);
+    va_end(args);
+    return false;
+}
+
+static bool read_count(uint64_t *number, const char *option, uint64_t least)
 {
     char *end;
     errno = 0;
-    *number = strtoull(text, &end, 10);
-    return errno == 0 && *end == '\0' && *text >= '0' && *text <= '9';
+    *number = strtoull(optarg, &end, 10);
+    if (errno == 0 && *end == '\0' && *optarg >= '0' && *optarg <= '9' && *number >= least)
+        return true;
+    return misused("--%s: '%s' is not a whole number%s", option, optarg,
+                   least > 0 ? " above 0" : "");
 }
 
-static bool read_engine(const struct sim_engine_class **engine, const char *text)
+static bool read_engine(struct request *request)
 {
     for (size_t i = 0; sim_engines[i] != NULL; i++) {
-        if (strcmp(text, sim_engines[i]->name) == 0)
-            *engine = sim_engines[i];
+        if (strcmp(optarg, sim_engines[i]->name) == 0)
+            request->engine = sim_engines[i];
     }
-    return *engine != NULL;
+    return request->engine != NULL || misused("there is no engine '%s' here", optarg);
+}
+
+static bool read_option(struct request *request, int option, const char *word)
+{
+    switch (option) {
+    case 'n':
+        return read_count(&request->n, "seeds", 1);
+    case 'f':
+        return read_count(&request->first, "from", 0);
+    case 's':
+        return request->single = read_count(&request->first, "seed", 0);
+    case 'e':
+        return read_engine(request);
+    case 't':
+        return request->trace = true;
+    case 'p':
+        return (request->page->path = optarg) != NULL;
+    case 'w':
+        return (request->script = optarg) != NULL;
+    case 'x':
+        return request->stop = true;
+    case 'c':
+        return request->timing = true;
+    case 'h':
+        return request->help = true;
+    case ':':
+        return misused("%s needs a value", word);
+    default:
+        return misused("%s: no such option", word);
+    }
 }
 
 static bool read_arguments(struct request *request, int argc, char **argv)
@@ -192,38 +269,17 @@ static bool read_arguments(struct request *request, int argc, char **argv)
                                           {"timing", no_argument, NULL, 'c'},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
-    static struct page page;
-    *request = (struct request){.first = 1, .n = 1000, .page = &page};
-    for (int option; (option = getopt_long(argc, argv, "h", known, NULL)) != -1;) {
-        bool fine = true;
-        if (option == 'n')
-            fine = read_count(&request->n, optarg) && request->n > 0;
-        else if (option == 'f')
-            fine = read_count(&request->first, optarg);
-        else if (option == 's')
-            fine = request->single = read_count(&request->first, optarg);
-        else if (option == 't')
-            request->trace = true;
-        else if (option == 'p')
-            request->page->path = optarg;
-        else if (option == 'w')
-            request->script = optarg;
-        else if (option == 'x')
-            request->stop = true;
-        else if (option == 'c')
-            request->timing = true;
-        else if (option == 'h')
-            request->help = true;
-        else if (option == 'e')
-            fine = read_engine(&request->engine, optarg);
-        else
-            fine = false;
-        if (!fine)
+    opterr = 0;
+    for (int option; (option = getopt_long(argc, argv, ":h", known, NULL)) != -1;) {
+        if (!read_option(request, option, argv[optind - 1]))
             return false;
     }
     if (request->single)
         request->n = 1;
-    return optind == argc && (!request->trace || request->single);
+    if (optind < argc)
+        return misused("%s: no such option", argv[optind]);
+    return !request->trace || request->single ||
+           misused("--trace needs --seed SEED: a trace is of one run");
 }
 
 static int print_help(void)
@@ -254,12 +310,12 @@ static int tell(const struct request *request)
 
 int main(int argc, char **argv)
 {
-    struct request request;
+    static struct page page;
+    struct progress progress = {.shown = isatty(STDERR_FILENO)};
+    struct request request = {.first = 1, .n = 1000, .page = &page, .progress = &progress};
     uint64_t broken = 0;
-    if (!read_arguments(&request, argc, argv)) {
-        fputs("stile sim: see stile sim --help\n", stderr);
+    if (!read_arguments(&request, argc, argv))
         return EXIT_USAGE;
-    }
     if (request.help)
         return print_help();
     if (request.script != NULL)
@@ -271,7 +327,7 @@ int main(int argc, char **argv)
     }
     finish_engines();
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "stile sim: standard output: %s\n", strerror(errno));
+        fprintf(stderr, "stile: sim: standard output: %s\n", strerror(errno));
         return EXIT_OUTPUT;
     }
     return broken != 0 ? EXIT_BROKEN : 0;

@@ -73,16 +73,16 @@ enum page_end page_tell(const char *script, const char *path)
     size_t n;
     FILE *rows = open_memstream(&json, &n);
     if (rows == NULL || !read_script(text, script)) {
-        fprintf(stderr, "stile sim: %s: %s\n", script, strerror(errno));
+        fprintf(stderr, "stile: sim: %s: %s\n", script, strerror(errno));
         return PAGE_UNREAD;
     }
     bool fine = script_run(&result, text, rows, error);
     fclose(rows);
     if (!fine)
-        fprintf(stderr, "stile sim: %s: %s\n", script, error);
+        fprintf(stderr, "stile: sim: %s: %s\n", script, error);
     bool written = !fine || path == NULL || write_rows(path, json, n);
     if (!written)
-        fprintf(stderr, "stile sim: %s: %s\n", path, strerror(errno));
+        fprintf(stderr, "stile: sim: %s: %s\n", path, strerror(errno));
     free(json);
     if (!fine)
         return PAGE_UNREAD;

@@ -327,7 +327,7 @@ void process_start(struct process *process, const char *url)
                                 STILE_CLIENT_OPTIONS(.threadless = true, .label = process->name,
                                                      .pid = process->number + 1),
                                 on_opened, process, &err)) {
-        fprintf(stderr, "stile sim: %s\n", err.message);
+        fprintf(stderr, "stile: sim: %s\n", err.message);
         exit(70);
     }
     process_touch(process);

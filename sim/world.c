@@ -71,7 +71,7 @@ bool random_once_in(struct random *random, uint64_t n)
 
 static void no_memory(void)
 {
-    fputs("stile sim: out of memory\n", stderr);
+    fputs("stile: sim: out of memory\n", stderr);
     exit(69);
 }
 

@@ -40,8 +40,9 @@ first, second = (run("--seed", "17", "--trace").stdout for _ in range(2))
 report(2, first == second and len(first) > 1000, "the same seed, the same trace", "")
 wrong = run("--seeds", "many")
 none = run("--seeds", "0")  # nothing was tried, so nothing holds
-report(3, wrong.returncode == none.returncode == 64 and "--help" in wrong.stderr,
-       "nonsense is a usage error", "")
+said = "stile: sim: --seeds: 'many' is not a whole number above 0; see stile sim --help\n"
+report(3, wrong.returncode == none.returncode == 64 and wrong.stderr == said,
+       "nonsense is a usage error that names its option", wrong.stderr)
 broken = [done for done in (run("--seed", str(seed)) for seed in KEPT.get(ENGINE, ())) if done.returncode]
 report(4, not broken, "seeds that were kept", "".join(done.stdout + done.stderr for done in broken))
 with open("/dev/full", "w", encoding="ascii") as full:
