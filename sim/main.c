@@ -83,7 +83,7 @@ static void expect_signals(const struct run_options *options)
                   &(struct sigaction){.sa_handler = on_signal, .sa_flags = SA_RESETHAND}, NULL);
 }
 
-/* ---- how far it is, for somebody who waits at a terminal ---- */
+/* ---- progress, at a terminal ---- */
 
 static void progress_show(struct progress *progress, const struct sim_engine_class *engine,
                           const struct totals *totals, uint64_t n)
