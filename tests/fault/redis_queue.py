@@ -93,7 +93,8 @@ def passed_over(t, server, proxy):
 
 @with_proxy()
 def not_subscribed_yet(t, server, proxy):
-    """A waiter that is not queued because its subscription is late: no later handle overtakes it"""
+    """A waiter that is not queued because its subscription is late: no later handle overtakes it, nor
+    does a single try"""
     owner, _ = acquire(t, "x", "--ttl", "600s")
     rule = proxy.once("subscribe", KEEP)
     keeper = Keeper("redis://127.0.0.1:%d" % proxy.port)
@@ -102,6 +103,7 @@ def not_subscribed_yet(t, server, proxy):
         expect(keeper.answer(), "OK")
         rule.hit()
         expect(t.stile("release", "--owner", owner, "x").returncode, 0)
+        expect(keeper.try_it("x"), "HELD")
         keeper.ask("&x", 60000)
         expect(keeper.answer(), "OK")
         expect(keeper.try_it("y"), "OK")  # answered behind all that was sent before

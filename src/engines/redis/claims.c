@@ -213,7 +213,7 @@ static void send_claim(struct redis_claim *claim)
     struct numbers n;
     struct call call;
     char behind[NUMBER_MAX];
-    if (redis_order_would_overtake(claim)) {
+    if (base->wait && redis_order_would_overtake(claim)) {
         put_off(claim);
         return;
     }
@@ -271,6 +271,16 @@ static bool follow_older(struct redis_claim *claim)
     return older;
 }
 
+/* A single try is not put off: while an older claim of this client waits for its place in the
+ * queue, the lock counts as held. */
+static bool tries_to_overtake(struct redis_claim *claim)
+{
+    struct redis_claim *older = redis_order_newest(claim);
+    if (older)
+        join_before_others(older);
+    return redis_order_would_overtake(claim);
+}
+
 void redis_claims_claim(struct engine *engine, struct claim *base)
 {
     struct redis_claim *claim = redis_claim_of(base);
@@ -279,6 +289,10 @@ void redis_claims_claim(struct engine *engine, struct claim *base)
     if (rc) {
         error_errno(&err, STILE_REFUSED, rc, "drawing an owner value");
         engine->events->failed(base, &err);
+        return;
+    }
+    if (!base->wait && tries_to_overtake(claim)) {
+        engine->events->busy(base, 0);
         return;
     }
     if (!begin(claim))

@@ -4,8 +4,8 @@
  *
  * The server serves waiters in the order in which they join its queue. A claim joins by claim.lua,
  * but the first claim on a name sends take.lua before, and one without a subscription can't join
- * yet. Meanwhile a later claim must not be sent ahead of it. So the newest waiting claim on each
- * name is known here: the next claim on the name makes it join first. */
+ * yet. Meanwhile a later claim, even a single try, must not be sent ahead of it. So the newest
+ * waiting claim on each name is known here: the next claim on the name makes it join first. */
 #include <string.h>
 
 #include "engines/redis/redis.h"
@@ -37,6 +37,11 @@ struct redis_claim *redis_order_join(struct redis_claim *claim)
     return before;
 }
 
+struct redis_claim *redis_order_newest(struct redis_claim *claim)
+{
+    return *find_newest(claim);
+}
+
 void redis_order_leave(struct redis_claim *claim)
 {
     struct redis_claim **at = find_newest(claim);
@@ -65,7 +70,7 @@ bool redis_order_would_overtake(struct redis_claim *claim)
 {
     struct redis *redis = redis_of_claim(claim);
     struct claim *base = base_of(claim);
-    if (!redis->coming_first || !base->wait || claim_node(claim)->subscribed)
+    if (!redis->coming_first || claim_node(claim)->subscribed)
         return false;
     for (struct leased *older = redis->claims.oldest; older && older != &claim->leased;
          older = older->newer) {

@@ -231,6 +231,7 @@ static inline bool redis_claim_is_in_queue(enum claim_state state)
 /* The claim, which will wait, is now the newest on its name. Returns the newest before it: NULL if
  * none is under way, or if that one was granted or has ended. */
 struct redis_claim *redis_order_join(struct redis_claim *claim);
+struct redis_claim *redis_order_newest(struct redis_claim *claim);
 void redis_order_leave(struct redis_claim *claim); /* whether or not it joined */
 /* Its state changes: counts the claims that come first. */
 void redis_order_count(struct redis_claim *claim, enum claim_state before, enum claim_state state);
