@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting: queues that differ, and claims that give way. */
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -204,6 +205,67 @@ static void a_wait_that_ends_leaves_no_queue_entry(void **state)
     all_free();
 }
 
+static void on_done(struct stile_lock *done, enum stile_status status,
+                    const struct stile_error *err, void *data)
+{
+    (void)done, (void)err;
+    *(enum stile_status *)data = status;
+}
+
+static void dispatch(struct stile_client *threadless)
+{
+    struct pollfd ready = {.fd = stile_client_fd(threadless), .events = POLLIN};
+    poll(&ready, 1, 10);
+    assert_status(stile_client_dispatch(threadless), OK);
+}
+
+static long long scripts_of(unsigned node)
+{
+    const char *calls = strstr(node_text(node, "INFO commandstats"), "cmdstat_evalsha:calls=");
+    return calls ? strtoll(strchr(calls, '=') + 1, NULL, 10) : 0;
+}
+
+static bool is_queued(unsigned node)
+{
+    return node_number(node, "LLEN " QUEUE) > 0;
+}
+
+/* Its client stands still while its turn comes and goes, and then asks before it reads that it was
+ * its turn. If that left it in the queues twice, a release would hand the lock to nobody. */
+static void a_waiter_that_stood_still_is_queued_once(void **state)
+{
+    enum stile_status answer = STILE_UNCERTAIN;
+    struct stile_client *still;
+    long long scripts;
+    (void)state;
+    assert_status(
+        stile_client_open(&still, nodes_url(""), STILE_CLIENT_OPTIONS(.threadless = true), &why),
+        OK);
+    struct stile_lock *short_lease = lock_on(client, "name", 1000);
+    struct stile_lock *theirs = lock_on(still, "name", 10000);
+    take_token(short_lease);
+    assert_status(stile_lock_acquire_async(theirs, -1, on_done, &answer), OK);
+    for (unsigned i = 0; i < NODES; i++) {
+        while (!is_queued(i))
+            dispatch(still);
+    }
+    give(short_lease);
+    for (unsigned i = 0; i < NODES; i++)
+        await_text(i, "GET " K, "");
+    take_token(lock);
+    scripts = scripts_of(0);
+    while (scripts_of(0) < scripts + 3) /* it looks, confirms in vain, and asks again */
+        dispatch(still);
+    for (unsigned i = 0; i < NODES; i++)
+        assert_int_equal(node_number(i, "LLEN " QUEUE), 1);
+    give(lock);
+    while (answer == STILE_UNCERTAIN)
+        dispatch(still);
+    assert_status(answer, OK);
+    stile_client_close(still);
+    all_free();
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -217,6 +279,7 @@ int main(void)
         TEST(another_client_s_lock_is_looked_for),
         TEST(two_silent_nodes_hold_nobody_up),
         TEST(a_wait_that_ends_leaves_no_queue_entry),
+        TEST(a_waiter_that_stood_still_is_queued_once),
     };
     return cmocka_run_group_tests(tests, nodes_start, nodes_stop);
 }

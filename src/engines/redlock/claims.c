@@ -679,11 +679,13 @@ static void message_granted(struct vote *vote, uint64_t fence)
 {
     struct redlock_claim *claim = claim_of_vote(vote);
     vote->fence = fence;
-    vote->queued = false;
     vote->touched = true;
     if (vote->pending) {
-        vote->pushed = true; /* its answer may be older */
-    } else if (is_phase1(claim->state)) {
+        vote->pushed = true; /* its answer may be older, or the request has queued us again */
+        return;
+    }
+    vote->queued = false;
+    if (is_phase1(claim->state)) {
         vote->answer = OURS;
         evaluate(claim);
     } else if (vote->answer != CONFIRMED) {
