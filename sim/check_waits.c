@@ -175,7 +175,8 @@ static bool may_be_held_after_all(const struct check *check, const struct name_s
     return false;
 }
 
-/* Nobody else has used the name since long before the try, and nothing was broken. */
+/* Nobody else has used the name since long before the try, and nothing was broken. A dead waiter is
+ * offered the name first for as long as the server has not noticed. */
 void check_busy(struct check *check, const struct claim_seen *claim, const struct event *event)
 {
     const struct name_seen *name = &check->names[claim->name];
@@ -183,8 +184,8 @@ void check_busy(struct check *check, const struct claim_seen *claim, const struc
     if (event->status != STILE_HELD || !claim->alone || name->alive > 1 ||
         name->asked != claim->asked || name->free_ns > asked || name->kept_ns > asked ||
         (name->hold_end_ns != 0 && name->hold_end_ns + HELD_ON_NS > asked) ||
-        (name->delayed && check->promises->late_delays) || may_be_held_after_all(check, name) ||
-        !check_is_calm_since(check, claim->asked))
+        (name->delayed && check->promises->late_delays) || name->n_dead > 0 ||
+        may_be_held_after_all(check, name) || !check_is_calm_since(check, claim->asked))
         return;
     check_violate(check, RULE_BUSY, claim->asked, NOWHERE,
                   "c%" PRIu32 " was told that %s is held, which nobody had used since %.6f s.",
