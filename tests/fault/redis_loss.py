@@ -89,6 +89,24 @@ def unharmed(t, server, proxy):
             expect(keeper.ask("-" + str(mode)), "OK")
 
 
+@with_proxy()
+def for_earlier_grants(t, server, proxy):
+    """A break of all holders that arrives late ends no later grant. (The command names a single one.)"""
+    for mode in MODES[1:]:
+        with Keeper(t) as one, Keeper(t) as other:
+            one.hold(mode=mode)
+            other.hold(mode=mode)
+            rule = proxy.once("latest", KEEP)
+            with through(t, proxy):
+                breaker = t.start("break", "x")
+            rule.hit()
+            expect([one.ask("-x"), other.ask("-x")], ["OK", "OK"])
+            one.hold(mode=mode)
+            rule.let_go()
+            expect(breaker.wait(), 75, breaker.err.end())
+            expect([one.ask("?x"), one.ask("-x")], ["held", "OK"])
+
+
 # ---- why ----
 
 @on_server()
@@ -258,7 +276,8 @@ def not_listed(t, server):
         server.cli("FLUSHALL")
 
 
-run_tests([before_the_subscription, while_reconnecting, before_the_answer, unharmed, message, mark,
+run_tests([before_the_subscription, while_reconnecting, before_the_answer, unharmed,
+           for_earlier_grants, message, mark,
            mark_at_release, hostile_message, deleted, replaced, taken, damaged_mark, many_marks,
            resumed, kept, kept_after_release, not_known,
            not_listed])

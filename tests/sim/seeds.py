@@ -13,7 +13,7 @@ SHARES = {"redis": 2000, "redlock": 2200, "sentinel": 1500, "cluster": 1500, "et
           "zookeeper": 1300}
 
 # Seeds that found something, for as long as they mean the same.
-KEPT = {"redis": (8528, 13276, 14494),
+KEPT = {"redis": (8528, 13276, 14494, 23607),
         "redlock": (4084, 4476, 13735),
         "etcd": (512, 1558, 5021, 5898, 5930, 6311, 6699, 9913),
         "zookeeper": (6879,)}

@@ -300,24 +300,59 @@ static void on_broken(void *data, const redisReply *reply, const struct stile_er
     struct stile_error why;
     long long hit = is_number(reply) ? reply->integer : 0;
     if (!err && hit != 1) {
-        error_set(&why, STILE_CONFLICT, 0,
-                  hit == 0 ? "it isn't held" : "the grant with that token is over");
+        error_set(&why, STILE_CONFLICT, 0, "%s",
+                  hit == 0       ? "it isn't held"
+                  : query->token ? "the grant with that token is over"
+                                 : "that grant is over");
         err = &why;
     }
     query->engine->events->done(query, err);
 }
 
+static void break_grants(struct query *query, const char *first, const char *last)
+{
+    struct redis *redis = redis_of(query->engine);
+    struct stile_error err;
+    struct call call;
+    redis_call_begin(&call, LOSS_KEYS, redis, query->name, query->name_len);
+    redis_call_add(&call, first);
+    redis_call_add(&call, last);
+    redis_call_add(&call, redis->info);
+    if (redis_call_send(&call, redis, &redis_script_break, on_broken, query, &err))
+        query->engine->events->done(query, &err);
+}
+
+static void on_latest(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct query *query = data;
+    struct stile_error why;
+    if (!err && (!text_of(reply) || reply->len >= NUMBER_MAX)) {
+        error_set(&why, STILE_CORRUPT, 0, "the counter of tokens is damaged");
+        err = &why;
+    }
+    if (err)
+        query->engine->events->done(query, err);
+    else
+        break_grants(query, "0", reply->str);
+}
+
+/* Without a token a break is meant for the grants there are now. One that a cut connection delivers
+ * seconds later must not end another: the latest token is its limit. */
 void redis_inspect_break(struct engine *engine, struct query *query)
 {
     struct redis *redis = redis_of(engine);
     struct stile_error err;
     struct call call;
     char token[NUMBER_MAX];
-    redis_number_write(token, query->token);
-    redis_call_begin(&call, LOSS_KEYS, redis, query->name, query->name_len);
-    redis_call_add(&call, token);
-    redis_call_add(&call, redis->info);
-    if (redis_call_send(&call, redis, &redis_script_break, on_broken, query, &err))
+    if (query->token) {
+        redis_number_write(token, query->token);
+        break_grants(query, token, token);
+        return;
+    }
+    redis_call_begin(&call, SCRIPT_KEYS, redis, query->name, query->name_len);
+    call.args[0] = call.args[COUNTER_KEY];
+    call.n = call.n_keys = 1;
+    if (redis_call_send(&call, redis, &redis_script_latest, on_latest, query, &err))
         engine->events->done(query, &err);
 }
 

@@ -40,6 +40,7 @@
 #define ALL_KEYS    8
 #define TAKE_KEYS   3 /* of take, and of confirm for an exclusive one */
 #define GIVE_KEYS   2
+#define COUNTER_KEY 2 /* among those of all scripts, from 0 */
 
 extern const struct lua redis_script_take;
 extern const struct lua redis_script_give;
@@ -50,6 +51,7 @@ extern const struct lua redis_script_resume;
 extern const struct lua redis_script_release;
 extern const struct lua redis_script_renew;
 extern const struct lua redis_script_show;
+extern const struct lua redis_script_latest;
 extern const struct lua redis_script_break;
 extern const struct lua redis_script_check;
 extern const struct lua redis_script_history;

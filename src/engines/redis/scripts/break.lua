@@ -3,14 +3,23 @@
 -- break.lua: take the lock from its holder and hand it to the next live waiter.
 --
 -- KEYS  as for claim.lua, and 7 broken
--- ARGV  1 token ('0': whichever grant it is)  2 pid, host and command of the caller
+-- ARGV  1 first token  2 last token  3 pid, host and command of the caller
 -- Returns 1 broken, 0 not held, -1 another grant.
--- Safe to repeat with a token: a second run finds another grant, or none.
+-- Safe to repeat: a second run finds a later grant, or none. So a request that arrives late, after
+-- its caller has given up, takes nothing from a later holder. Other clients' locks have no token;
+-- a break from 0 on takes them whenever it arrives.
 -- include: lib/keys.lua
 local stored = call('GET', lock)
 -- include: lib/stored.lua
 -- include: lib/functions.lua
-local token, broken, by = ARGV[1], KEYS[7], string.match(ARGV[2], '^%d+ %S+') or ''
+local first, last = tonumber(ARGV[1]), tonumber(ARGV[2])
+local broken, by = KEYS[7], string.match(ARGV[3], '^%d+ %S+') or ''
+
+-- Takes text, or nil for a grant without a token: only a break of any grant is meant for that.
+local function is_meant(text)
+  local token = tonumber(text or 0)
+  return first <= token and token <= last
+end
 
 -- The message reaches a holder that is subscribed; any other finds the mark when it next looks.
 local function report(owner)
@@ -25,8 +34,7 @@ if not value then return 0 end
 if is_shared() then
   local hit = 0
   for _, owner in ipairs(call('ZRANGE', members, 0, -1)) do
-    local granted = string.match(call('HGET', records, owner) or '', '^%d+')
-    if token == '0' or granted == token then
+    if is_meant(string.match(call('HGET', records, owner) or '', '^%d+')) then
       call('ZREM', members, owner)
       call('HDEL', records, owner)
       if #owner == 40 then report(owner) end
@@ -40,7 +48,7 @@ if is_shared() then
   end
 else
   local granted = string.match(value, '^~h(%d+)') or string.match(holder_record or '', '^%d+')
-  if token ~= '0' and granted ~= token then return -1 end
+  if not is_meant(granted) then return -1 end
   call('DEL', lock)
   if #value == 40 and string.sub(value, 1, 1) ~= '~' then report(value) end
   value = false
