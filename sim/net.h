@@ -50,6 +50,7 @@ struct server {
     bool down;                      /* nothing listens */
     bool stopped;                   /* its kernel accepts and buffers, the server does nothing */
     int64_t clock_us;               /* what its wall clock is off by */
+    const void *drifts;             /* the fault by which it drifts, or NULL */
     uint64_t slow_ns;               /* its answers take up to this much longer */
     struct connection *connections; /* all there ever were, the latest first */
     void *data;
