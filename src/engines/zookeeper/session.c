@@ -149,6 +149,12 @@ void zk_session_leave_server(struct session *session)
 
 /* ---- probes (liveness.c) ---- */
 
+static void look_for_strays(struct session *session)
+{
+    if (session->strays_due && session->zk->session_events->resumed)
+        session->zk->session_events->resumed(session);
+}
+
 static void arm_probe(struct session *session)
 {
     if (session->state == SESSION_UP)
@@ -172,6 +178,8 @@ static void on_probe_reply(struct requester *requester, const struct reply *repl
     session->probing = false;
     session->answered_ns = loop_now(loop_of(session));
     arm_probe(session);
+    if (session->state == SESSION_UP)
+        look_for_strays(session);
     report_renewal(session, reply->rc == ZOK && session->state == SESSION_UP);
 }
 
@@ -248,8 +256,8 @@ static void on_up(struct connection *connection, const struct session_id *id, in
     session->up_ns = loop_now(loop_of(session));
     session->connect_ns = zk_connection_greeted_ns(connection);
     zk_watches_restore(session);
-    if (resumed && session->zk->session_events->resumed)
-        session->zk->session_events->resumed(session);
+    session->strays_due = resumed;
+    look_for_strays(session);
     if (session->watches_lost)
         loop_soon(loop_of(session), &session->task);
     zk_requests_schedule(session);

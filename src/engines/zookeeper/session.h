@@ -60,6 +60,7 @@ struct session {
 
     struct mark_watch marks;
     struct requester strays; /* strays.c */
+    bool strays_due;         /* its nodes have not been compared with its claims yet */
 
     /* which server is tried next, and when */
     unsigned first_host;    /* at random */
@@ -82,7 +83,8 @@ struct session_events {
     /* The session has ended on the servers, with all its nodes; none of its requests is under way.
      * A new one takes its place. */
     void (*ended)(struct session *session);
-    /* May be NULL. A server has taken it up again, with its nodes. */
+    /* May be NULL. A server has taken it up again, with its nodes: strays_due is set. Repeated with
+     * each answered probe until that is false. */
     void (*resumed)(struct session *session);
     /* May be NULL. The server has hung up, as zk_sessions_end() asked it to. */
     void (*closed)(struct session *session);

@@ -6,7 +6,7 @@
  * session is in that copy, too, it is taken up as if nothing had happened: an ensemble begins a new
  * epoch, so it is not behind what we have seen. Such a node would lock its name for as long as we
  * renew the session. So whenever a session is taken up again, its nodes are listed, and claims that
- * are not ours any longer are deleted. Servers before 3.6 can't list them. */
+ * are no longer ours are deleted. Servers before 3.6 can't list them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,25 +46,34 @@ static bool is_stray(const struct zk *zk, const struct guids *guids, const char 
            !bsearch(&key, guids->list, guids->n, sizeof key, by_text);
 }
 
-/* Nothing depends on the replies: if they do not come, the next connection lists them again. */
+/* A request that was not executed (the server was overloaded, the connection broke) is made good by
+ * the next listing: they are repeated until one finds nothing. */
 static void on_listed(struct requester *requester, const struct reply *reply)
 {
     struct session *session = container_of(requester, struct session, strays);
     struct guids guids;
-    if (reply->rc == ZUNIMPLEMENTED)
+    size_t strays = 0;
+    if (reply->rc == ZUNIMPLEMENTED) {
         session->zk->lists_no_nodes = true;
+        session->strays_due = false;
+    }
     if (reply->rc != ZOK || !collect(&guids, session))
         return;
     for (size_t i = 0; i < reply->children->n; i++) {
         const char *path = reply->children->list[i];
-        if (strchr(path, '/') && is_stray(session->zk, &guids, path))
-            zk_request_delete(session, NULL, path, NULL);
+        if (!strchr(path, '/') || !is_stray(session->zk, &guids, path))
+            continue;
+        zk_request_delete(session, NULL, path, NULL);
+        strays++;
     }
+    session->strays_due = strays > 0;
     free(guids.list);
 }
 
 void zk_strays_remove(struct session *session)
 {
-    if (!session->zk->lists_no_nodes)
+    if (session->zk->lists_no_nodes)
+        session->strays_due = false;
+    else if (!session->strays.requests)
         zk_request_ephemerals(session, &session->strays, on_listed);
 }
