@@ -89,19 +89,20 @@ static void on_queued(struct check *check, const struct event *event)
 static void hold(struct check *check, const struct event *event)
 {
     struct claim_seen *claim = &check->claims[event->claim];
+    bool foreign = check->history->events[claim->asked].foreign;
     uint64_t waited = event->ns - check->history->events[claim->asked].ns;
     if (waited > check->verdict->longest_wait_ns)
         check->verdict->longest_wait_ns = waited;
     check->verdict->grants++;
     claim->state = HELD;
     check->names[claim->name].delayed = false;
-    check->names[claim->name].left_foreign = check->history->events[claim->asked].foreign;
+    check->names[claim->name].left_foreign = foreign;
     claim->granted = check->at;
     claim->slow =
         check->faults > 0 || (check->healed_ns != 0 && event->ns < check->healed_ns + HAND_NS);
     claim->deadline_ns = claim->first_until = event->deadline_ns;
-    if (check->names[claim->name].dead_asked < claim->asked)
-        check->names[claim->name].n_dead = 0;
+    if (!foreign && check->names[claim->name].dead_asked < claim->asked)
+        check->names[claim->name].n_dead = 0; /* all in front of it in the queue had their turn */
     check_list_remove(check, event->claim, OF_NAME);
     check_list_append(check, &check->names[claim->name].holders, event->claim, OF_NAME);
 }
