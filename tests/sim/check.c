@@ -656,6 +656,30 @@ static void a_try_of_a_free_name(void **state)
     assert_breaks(RULE_BUSY, "nobody had used since 1.101");
 }
 
+/* The server offers the name to a waiter whose host lost power, until it has noticed. Another
+ * program's grant does not go through the queue, and so says nothing about that waiter. */
+static void a_try_behind_a_dead_waiter(void **state)
+{
+    (void)state;
+    uint32_t a = ask(0, 0);
+    ask(1, 1);
+    grant(2, 0, a, 7, 10000);
+    tell(5, EVENT_DIED, 1, 0);
+    tell(100, EVENT_RELEASED, 0, a);
+    tell_status(101, EVENT_ENDED, 0, a, STILE_OK);
+    uint32_t b = ask(200, 2);
+    grant(201, 2, b, 8, 300);
+    tell(250, EVENT_RELEASED, 2, b);
+    tell_status(251, EVENT_ENDED, 2, b, STILE_OK);
+    uint32_t c = ask_until(5000, 3, 5000);
+    tell_status(5001, EVENT_ANSWERED, 3, c, STILE_HELD);
+    assert_breaks(RULE_BUSY, "nobody had used since 0.250");
+    for (size_t i = 0; i < history.n; i++)
+        history.events[i].foreign =
+            history.events[i].kind == EVENT_ASKED && history.events[i].claim == b;
+    assert_holds();
+}
+
 /* ---- what is kept ---- */
 
 static void a_hold_that_is_cut_short(void **state)
@@ -964,6 +988,7 @@ int main(void)
         TEST(a_release_without_an_answer),
         TEST(closed_without_an_answer),
         TEST(a_try_of_a_free_name),
+        TEST(a_try_behind_a_dead_waiter),
         TEST(a_hold_that_is_cut_short),
         TEST(a_hold_whose_grant_was_slow),
         TEST(a_delay_that_is_cut_short),
