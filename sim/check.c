@@ -189,11 +189,30 @@ static bool is_past(uint64_t deadline_ns, uint64_t margin_ns, uint64_t ns)
 }
 
 /* Deadlines are known to the millisecond. */
+/* Its name is not free before its lease is over, unless it is released or lost earlier. */
+static void held_on(struct check *check, struct claim_seen *claim, uint64_t deadline_ns)
+{
+    struct name_seen *name = &check->names[claim->name];
+    uint64_t end_ns = deadline_ns + check->promises->takeover_ns;
+    claim->held_on = true;
+    if (name->free_ns < end_ns)
+        name->free_ns = end_ns;
+}
+
+static void held_on_until(struct check *check, const struct claim_seen *claim, uint64_t ns)
+{
+    struct name_seen *name = &check->names[claim->name];
+    if (claim->held_on && name->free_ns > ns)
+        name->free_ns = ns;
+}
+
 static void on_renewed(struct check *check, const struct event *event)
 {
     struct claim_seen *claim = &check->claims[event->claim];
-    if (claim->state == BROKEN)
+    if (claim->state == BROKEN) {
+        held_on(check, claim, event->deadline_ns);
         return;
+    }
     if (claim->state != HELD || is_past(claim->deadline_ns, ROUNDED_NS, event->ns))
         check_violate(check, RULE_UNASKED, claim->state == UNMADE ? NOWHERE : claim->asked, NOWHERE,
                       "c%" PRIu32 " renewed claim %" PRIu32 ", which it no longer held.",
@@ -243,6 +262,7 @@ static void on_lost(struct check *check, const struct event *event)
                       "c%" PRIu32 " was told only after %.6f s that it had lost %s.", claim->client,
                       SECONDS(event->ns - claim->deadline_ns), check_name_of(check, claim->name));
     claim->told = true;
+    held_on_until(check, claim, event->ns);
     if (claim->state != HELD)
         return;
     if (claim->deadline_ns <= event->ns + TOLD_NS)
@@ -256,6 +276,7 @@ static void on_released(struct check *check, const struct event *event)
     if (!claim->told)
         check_told(check, claim, event);
     claim->released = check->at;
+    held_on_until(check, claim, event->ns);
     if (claim->state != HELD)
         return;
     check_keep_name(check, event->claim, true);

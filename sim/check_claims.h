@@ -45,18 +45,19 @@ struct claim_seen {
     uint32_t slots;
     size_t asked, queued, granted; /* events */
     uint64_t deadline_ns;
-    uint64_t until_ns;      /* when an answer to its wait is due; 0: not recorded */
-    uint64_t first_until;   /* the deadline of its grant, before any renewal */
-    uint64_t token_before;  /* the largest that was known when it was asked for */
-    size_t released;        /* the event */
-    bool told;              /* that it is lost */
-    bool broken;            /* by an operator */
-    bool cancelled;         /* by its caller */
-    bool answered;          /* its release was */
-    bool alone;             /* nobody else had used its name when it asked */
-    bool excused;           /* owed neither promptness nor order */
-    bool slow;              /* something was wrong when its grant was on the way */
-    struct place of_name;   /* among the holders, or in the queue */
+    uint64_t until_ns;     /* when an answer to its wait is due; 0: not recorded */
+    uint64_t first_until;  /* the deadline of its grant, before any renewal */
+    uint64_t token_before; /* the largest that was known when it was asked for */
+    size_t released;       /* the event */
+    bool told;             /* that it is lost */
+    bool broken;           /* by an operator */
+    bool held_on;         /* and renewed since: the break has not reached it, and may never do so */
+    bool cancelled;       /* by its caller */
+    bool answered;        /* its release was */
+    bool alone;           /* nobody else had used its name when it asked */
+    bool excused;         /* owed neither promptness nor order */
+    bool slow;            /* something was wrong when its grant was on the way */
+    struct place of_name; /* among the holders, or in the queue */
     struct place of_client; /* among the claims of its client that are not over */
 };
 

@@ -656,6 +656,27 @@ static void a_try_of_a_free_name(void **state)
     assert_breaks(RULE_BUSY, "nobody had used since 1.101");
 }
 
+/* The request that should have broken it never arrived. */
+static void a_holder_that_was_not_broken_after_all(void **state)
+{
+    (void)state;
+    uint32_t a = ask(0, 0);
+    grant(1, 0, a, 7, 10000);
+    tell(5, EVENT_BREAKS, 0, 0);
+    tell(5, EVENT_BROKEN, 0, a);
+    tell_status(70, EVENT_BROKE, 0, 0, STILE_UNCERTAIN);
+    uint32_t b = ask(100, 1);
+    renew(5000, 0, a, 15000);
+    renew(12000, 0, a, 22000);
+    tell(20000, EVENT_RELEASED, 0, a);
+    tell_status(20001, EVENT_ENDED, 0, a, STILE_OK);
+    grant(20002, 1, b, 8, 30000);
+    assert_holds();
+    for (size_t i = 6; i < 10; i++) /* no renewal: it was free */
+        history.events[i] = (struct event){.ns = 5000 * MS, .kind = EVENT_ACTED, .claim = a};
+    assert_breaks(RULE_STARVED, "c1 waited for x");
+}
+
 /* The server offers the name to a waiter whose host lost power, until it has noticed. Another
  * program's grant does not go through the queue, and so says nothing about that waiter. */
 static void a_try_behind_a_dead_waiter(void **state)
@@ -988,6 +1009,7 @@ int main(void)
         TEST(a_release_without_an_answer),
         TEST(closed_without_an_answer),
         TEST(a_try_of_a_free_name),
+        TEST(a_holder_that_was_not_broken_after_all),
         TEST(a_try_behind_a_dead_waiter),
         TEST(a_hold_that_is_cut_short),
         TEST(a_hold_whose_grant_was_slow),
