@@ -20,11 +20,13 @@ static struct token_seen *token_place(struct check *check, uint32_t name, uint64
     }
 }
 
-/* Where two may hold a lock, a client that stood still may learn of its grant after the next one.
- */
+/* Where two may hold a lock, a client that stood still, or whose answer was slow, may learn of its
+ * grant after the next one. */
 static bool is_old_news(const struct check *check, const struct claim_seen *claim)
 {
-    return claim->excused && !(check->promises->rules & 1u << RULE_OVERLAP);
+    size_t top = check->names[claim->name].top_event;
+    bool slow = claim->asked < top && check_now(check) < check->history->events[top].ns + NEWS_NS;
+    return (claim->excused || slow) && !(check->promises->rules & 1u << RULE_OVERLAP);
 }
 
 static void check_token(struct check *check, struct claim_seen *claim)

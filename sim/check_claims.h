@@ -15,6 +15,7 @@
 #define KEPT_SHARE 50 /* hold_at_least may last longer by this part, as clocks drift */
 #define LOSS_NS    UINT64_C(1000000000) /* until a loss is known to a client that runs */
 #define STILL_NS   UINT64_C(1000000000) /* how long nobody has used a name that is free */
+#define NEWS_NS    UINT64_C(1000000000) /* how late the answer that grants may come */
 #define HAND_NS    UINT64_C(1500000000) /* from a grant on the server until it is confirmed */
 #define HELD_ON_NS                                                                                 \
     UINT64_C(2000000000) /* leases of etcd are whole seconds, and end a little late */

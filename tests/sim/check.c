@@ -577,6 +577,12 @@ static void old_news_of_a_grant(void **state)
     assert_breaks(RULE_TOKEN_ORDER, "although 8 had been issued before");
     judge(ALL_RULES & ~(1u << RULE_OVERLAP));
     assert_true(verdict.holds);
+    history.events[2].kind = EVENT_ACTED; /* it did not stand still; its answer was slow */
+    judge(ALL_RULES & ~(1u << RULE_OVERLAP));
+    assert_true(verdict.holds);
+    history.events[history.n - 1].ns = 1004 * MS;
+    judge(ALL_RULES & ~(1u << RULE_OVERLAP));
+    assert_false(verdict.holds);
 }
 
 /* ---- answers ---- */
