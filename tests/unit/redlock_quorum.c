@@ -358,6 +358,25 @@ static void a_fence_that_has_expired_is_the_highest_of_the_node(void **state)
     stile_client_close(another);
 }
 
+static void a_handle_that_is_used_again_writes_the_highest_number_ahead(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        take_token(lock);
+        give(lock);
+        await_text(0, "GET " K, "");
+    }
+    long long highest = node_number(0, "HGET stile:node highest");
+    uint64_t last = take_token(lock);
+    give(lock);
+    await_text(0, "GET " K, "");
+    assert_true(last < (uint64_t)highest);
+    assert_true(node_number(0, "HGET stile:node highest") == highest);
+    struct stile_client *other = open_nodes("");
+    assert_true(take_token(lock_on(other, "fresh", 10000)) == (uint64_t)highest + 1);
+    stile_client_close(other);
+}
+
 /* ---- keeping it ---- */
 
 static void await_renewal(unsigned node)
@@ -557,6 +576,7 @@ int main(void)
         TEST(a_wrong_guess_costs_a_request_and_no_order),
         TEST(a_fence_never_goes_back),
         TEST(a_fence_that_has_expired_is_the_highest_of_the_node),
+        TEST(a_handle_that_is_used_again_writes_the_highest_number_ahead),
         TEST(it_is_kept_while_a_majority_has_it),
         TEST(what_a_majority_does_not_have_was_lost),
         TEST(without_fences_nothing_but_the_key_is_written),

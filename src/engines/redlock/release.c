@@ -276,15 +276,18 @@ static void write_common(struct common *common, const struct removal *removal)
     redlock_entry_write(common->entry, removal->redlock, removal->owner);
     redlock_call_keys(&common->call, removal->redlock, &common->keys, "KQFN");
     redlock_call_add(&common->call, removal->owner);
-    redlock_call_add(&common->call, removal->left);
 }
 
 static void send_to(const struct common *common, struct removal *removal, struct step *step)
 {
     struct redlock *redlock = removal->redlock;
     struct call call = common->call;
-    redlock_call_add(&call, step->queued ? common->entry : "");
-    if (!redlock->fenced && strcmp(removal->left, "0") != 0) {
+    bool stays = strcmp(removal->left, "0") != 0;
+    if (step->queued || stays)
+        redlock_call_add(&call, step->queued ? common->entry : "");
+    if (stays)
+        redlock_call_add(&call, removal->left);
+    if (stays && !redlock->fenced) {
         redlock_call_add(&call, removal->held);
         redlock_call_add(&call, redlock->info);
     }

@@ -36,7 +36,8 @@ enum {
     REPLY_OTHER_EPOCH = -1, /* and group, was, members, past: another group, or another epoch */
     REPLY_TAKEN,            /* and pttl, holder, place in the queue */
     REPLY_OURS,             /* and its fence */
-    REPLY_CONFIRMED,        /* and its fence: ours, and for the full time */
+    REPLY_CONFIRMED,        /* and its fence: ours, and for the full time. Of claim and fence it is
+                               the fence alone */
 };
 
 extern const struct lua redlock_script_claim;

@@ -80,12 +80,26 @@ void redlock_entry_write(char entry[ENTRY_MAX], const struct redlock *redlock, c
     strcpy(entry + OWNER_LEN + 1, redlock->info);
 }
 
+/* A handle that takes its name again and again has each node put `highest` so far ahead that most
+ * of its grants need not write it. One that may be used once does not: the next one would guess
+ * more. */
+#define AHEAD 255
+
+#define NUMBER_MAX 24
+
 /* All that the requests of one claim have in common, written once for all nodes. */
 struct round {
     conn_fn *fn;
     struct keys keys;
-    char px[24], token[24], group[GROUP_MAX + 1], entry[ENTRY_MAX];
+    char px[NUMBER_MAX], token[NUMBER_MAX], highest[NUMBER_MAX], group[GROUP_MAX + 1];
+    char fence[NUMBER_MAX + ENTRY_MAX]; /* as the nodes store it: token, entry */
+    const char *entry;                  /* the end of it */
 };
+
+static int number_write(char text[NUMBER_MAX], uint64_t number)
+{
+    return snprintf(text, NUMBER_MAX, "%llu", (unsigned long long)number);
+}
 
 static void round_write(struct round *round, struct redlock_claim *claim, conn_fn *fn)
 {
@@ -93,10 +107,14 @@ static void round_write(struct round *round, struct redlock_claim *claim, conn_f
     struct claim *base = redlock_base(claim);
     struct redlock *redlock = redlock_of_claim(claim);
     redlock_keys_of(&round->keys, redlock, base->name, base->name_len);
-    snprintf(round->px, sizeof round->px, "%llu", (unsigned long long)redlock_claim_px(base, 0));
-    snprintf(round->token, sizeof round->token, "%llu", (unsigned long long)claim->token);
+    number_write(round->px, redlock_claim_px(base, 0));
+    number_write(round->highest, claim->token + (claim->last_token ? AHEAD : 0));
     strcpy(round->group, claim->group);
-    redlock_entry_write(round->entry, redlock, claim->leased.owner);
+    int digits = number_write(round->token, claim->token);
+    memcpy(round->fence, round->token, (size_t)digits);
+    round->fence[digits] = ' ';
+    redlock_entry_write(round->fence + digits + 1, redlock, claim->leased.owner);
+    round->entry = round->fence + digits + 1;
 }
 
 void redlock_vote_cancel(struct vote *vote)
@@ -143,6 +161,13 @@ static void take_group(struct vote *vote, const redisReply *reply)
     redlock_group_hear(node_of_vote(vote), texts);
 }
 
+static void take_token(struct vote *vote, enum answer answer, uint64_t token)
+{
+    vote->answer = answer;
+    vote->fence = token;
+    redlock_learn(node_of_vote(vote)->redlock, token);
+}
+
 /* Numbers up to 2^53: Lua counts in doubles. */
 static void take_answer(struct vote *vote, const redisReply *reply)
 {
@@ -150,15 +175,15 @@ static void take_answer(struct vote *vote, const redisReply *reply)
     long long says = is_array(reply, 2) ? number_at(reply, 0) : REPLY_TAKEN;
     if (reply->type == REDIS_REPLY_STATUS) { /* SET, done */
         vote->answer = CONFIRMED;
+    } else if (is_token(reply)) {
+        take_token(vote, CONFIRMED, (uint64_t)reply->integer);
     } else if (reply->type == REDIS_REPLY_NIL || (is_array(reply, 2) && says == REPLY_TAKEN)) {
         take_taken(vote, reply);
     } else if (is_array(reply, 2) && says == REPLY_OTHER_EPOCH) {
         vote->answer = OTHER_EPOCH;
         take_group(vote, reply);
     } else if (is_array(reply, 2) && (says == REPLY_OURS || says == REPLY_CONFIRMED)) {
-        vote->answer = says == REPLY_CONFIRMED ? CONFIRMED : OURS;
-        vote->fence = token_at(reply, 1);
-        redlock_learn(node_of_vote(vote)->redlock, vote->fence);
+        take_token(vote, says == REPLY_CONFIRMED ? CONFIRMED : OURS, token_at(reply, 1));
     } else {
         error_set(&strange, STILE_REFUSED, 0, "an answer of an unexpected form");
         take_failure(vote, &strange);
@@ -236,9 +261,11 @@ static void ask(struct vote *vote, const struct round *round, bool again)
         redlock_call_add(&call, round->group);
         redlock_call_add(&call, round->token);
     }
+    redlock_call_add(&call, redlock->fenced ? round->fence : round->entry);
     redlock_call_add(&call, wait ? "1" : "0");
     redlock_call_add(&call, again && vote->queued ? "1" : "0"); /* else it can't be in the queue */
-    redlock_call_add(&call, round->entry);
+    if (redlock->fenced)
+        redlock_call_add(&call, round->highest);
     vote->queued |= wait;
     sent(vote,
          redlock_call_send(&call, node,
@@ -301,7 +328,7 @@ static void send_phase2(struct vote *vote, const struct round *round)
     if (redlock->fenced) {
         redlock_call_add(&call, round->group);
         redlock_call_add(&call, round->token);
-        redlock_call_add(&call, round->entry);
+        redlock_call_add(&call, round->fence);
     }
     redlock_vote_cancel(vote);
     vote->answer = NO_ANSWER;

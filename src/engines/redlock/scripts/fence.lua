@@ -3,8 +3,8 @@
 -- fence.lua: phase 2 on one node: write the token where the key is still ours and the fence smaller.
 --
 -- KEYS  1 lock   2 fence  3 node
--- ARGV  1 owner  2 px     3 group  4 token  5 entry
--- Returns {2, token}  written: a vote
+-- ARGV  1 owner  2 px     3 group  4 token  5 the fence for it: token, entry
+-- Returns token  written: a vote
 --         {1, fence}  the key is ours, but the fence is not smaller
 --         {0, pttl, holder, -1}  another's; holder ~q: the node is quiet
 --         {-1, group, was, members, past}  the node is in another epoch
@@ -28,6 +28,6 @@ local number, floor = string.match(call('GET', fence) or '', '^%d+') or state[2]
 local token = tonumber(ARGV[4])
 if token <= tonumber(number) then return {1, tonumber(number)} end
 call('PEXPIRE', lock, ARGV[2])
-call('PSETEX', fence, '604800000', ARGV[4] .. ' ' .. ARGV[5])
+call('PSETEX', fence, '604800000', ARGV[5])
 if not state[2] or token > tonumber(state[2]) then call('HSET', node, 'highest', ARGV[4]) end
-return {2, token}
+return token
