@@ -17,7 +17,8 @@
 struct member {
     _Alignas(64) uint64_t served;
     uint64_t overlaps;
-    uint64_t again; /* served, with nobody else since the last time, once all have been */
+    uint64_t again; /* served twice in a row although another had asked, once all have been */
+    uint64_t asked; /* 1 + the visits before it asked; 0: it does not ask */
     uint32_t ready;
 };
 
@@ -28,11 +29,31 @@ struct shared {
     _Alignas(64) volatile uint32_t inside;
     uint32_t last;    /* the previous holder; none at first */
     uint32_t arrived; /* how many have been inside */
+    uint64_t visits;
     struct member members[];
 };
 
+/* On a busy machine all the others may have given it back and wait for a core. */
+static int has_passed_another(const struct shared *shared, uint64_t asked)
+{
+    for (uint32_t i = 0; i < shared->n; i++) {
+        uint64_t theirs = __atomic_load_n(&shared->members[i].asked, __ATOMIC_RELAXED);
+        if (theirs != 0 && theirs < asked)
+            return 1;
+    }
+    return 0;
+}
+
+static void ask(const struct shared *shared, struct member *me)
+{
+    uint64_t visits = __atomic_load_n(&shared->visits, __ATOMIC_RELAXED);
+    __atomic_store_n(&me->asked, visits + 1, __ATOMIC_RELAXED);
+}
+
 static void visit(struct shared *shared, struct member *me, uint32_t id)
 {
+    uint64_t asked = me->asked;
+    __atomic_store_n(&me->asked, 0, __ATOMIC_RELAXED);
     if (shared->inside != 0)
         me->overlaps++;
     shared->inside = id;
@@ -43,8 +64,10 @@ static void visit(struct shared *shared, struct member *me, uint32_t id)
         }
     }
     shared->arrived += me->served == 0;
-    me->again += shared->last == id && shared->arrived == shared->n;
+    me->again +=
+        shared->last == id && shared->arrived == shared->n && has_passed_another(shared, asked);
     shared->last = id;
+    __atomic_store_n(&shared->visits, shared->visits + 1, __ATOMIC_RELAXED);
     shared->inside = 0;
     me->served++;
 }
@@ -57,6 +80,7 @@ static void run_member(struct shared *shared, const struct subject *subject, con
     bench_word_set(&me->ready, 1);
     bench_word_await(&shared->go, 1);
     while (!__atomic_load_n(&shared->stop, __ATOMIC_RELAXED)) {
+        ask(shared, me);
         subject->take(lock);
         visit(shared, me, id);
         subject->give(lock);
