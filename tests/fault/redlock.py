@@ -4,6 +4,7 @@
 that the user sees, never two holders, and tokens that only grow."""
 import os
 import signal
+import socket
 import subprocess
 
 from redis_kit import (acquire, acquired, expect, gets_in, kill_at_once, lost, refused, run_tests,
@@ -74,6 +75,26 @@ def all_restarted(t, nodes):
     busy(t)
     t.release(held)
     works(t, nodes, token)
+
+
+def turn_away(port, times):
+    """At the port of a server that is down: each attempt comes after a longer pause."""
+    with socket.create_server(("127.0.0.1", port)) as door:
+        for _ in range(times):
+            door.accept()[0].close()
+
+
+@on_nodes(*DURABLE)
+def back_at_the_end(t, nodes):
+    """Two nodes that are back when the holder ends have nothing of it, however rarely it tried them"""
+    held = t.hold("x", "--ttl", "60s")
+    for node in nodes[:2]:
+        node.kill()
+    turn_away(nodes[0].port, 16)
+    for node in nodes[:2]:
+        node.restart()
+    t.release(held)
+    nothing_left(nodes)
 
 
 # ---- stopped ----
@@ -345,7 +366,7 @@ def plain(t, nodes):
     nothing_left(nodes)
 
 
-run_tests([some_down, most_down, all_restarted, some_stopped, most_stopped, one_empty, most_empty,
+run_tests([some_down, most_down, all_restarted, back_at_the_end, some_stopped, most_stopped, one_empty, most_empty,
            one_flushed, most_flushed, clock_jumps, clocks_jump, holder_stopped, end_on_a_majority,
            holder_killed, all_killed, what_stays, refusals, deleted_by_hand,
            names_that_look_like_keys, plain])

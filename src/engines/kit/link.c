@@ -527,6 +527,13 @@ static void on_retry(struct timer *timer)
     link_start(container_of(timer, struct link, retry));
 }
 
+void link_hurry(struct link *l)
+{
+    l->attempt = 0;
+    if (l->state == LINK_PAUSED)
+        loop_arm(l->loop, &l->retry, loop_now(l->loop));
+}
+
 void link_come_up(struct link *l)
 {
     move_to(l, LINK_UP);

@@ -189,6 +189,7 @@ struct link {
 int link_init(struct link *link, struct loop *loop, const struct link_class *class,
               const struct link_options *options);
 void link_start(struct link *link);  /* the first attempt */
+void link_hurry(struct link *link);  /* the next attempt is made now, and pauses begin anew */
 void link_free(struct link *link);   /* no callback follows but closed() and free() */
 void link_forked(struct link *link); /* in a child: closes the fd and nothing else */
 

@@ -150,6 +150,11 @@ bool redis_conn_is_behind(const struct conn *c)
     return c->link.waiting.first || c->link.again.first || c->link.sent.n > READ_AT_ONCE;
 }
 
+void redis_conn_hurry(struct conn *c)
+{
+    link_hurry(&c->link);
+}
+
 void redis_conn_flush(struct conn *c)
 {
     if (c->link.stream)

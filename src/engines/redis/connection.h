@@ -108,6 +108,8 @@ void redis_conn_unsubscribe(struct conn *conn, const char *channel, size_t len);
 /* What was sent in this turn of the loop leaves together before the loop sleeps; this sends it now.
  */
 void redis_conn_flush(struct conn *conn);
+/* If it is down: tries again now, however often that has failed. */
+void redis_conn_hurry(struct conn *conn);
 
 /* For a request that was taken over: sends it here, after ASKING if so, or answers it. */
 void redis_conn_give(struct conn *conn, struct request *request, bool asking);

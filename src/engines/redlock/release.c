@@ -133,6 +133,9 @@ void redlock_removals_finish(struct redlock *redlock)
         removal->notify = NULL;
     if (!any_owed(redlock) || loop_reserve(loop, 1))
         return;
+    /* A node that has been back for a moment might not be tried again for two seconds. */
+    for (unsigned i = 0; i < redlock->n; i++)
+        redis_conn_hurry(redlock->nodes[i].requests);
     loop_arm(loop, &closing, until_ns);
     while (any_owed(redlock) && loop_now(loop) < until_ns) {
         if (any_behind(redlock) && loop_now(loop) + CLOSING_NS < latest_ns)
