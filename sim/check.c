@@ -70,7 +70,7 @@ static void on_asked(struct check *check, const struct event *event)
                             .granted = NOWHERE,
                             .released = NOWHERE,
                             .until_ns = event->until_ns,
-                            .excused = event->foreign,
+                            .excused = event->foreign && !check->promises->queues_foreign,
                             .alone = name->alive == 0 && name->still_ns + STILL_NS < event->ns,
                             .token_before = name->top_token};
     name->alive++;
@@ -113,7 +113,8 @@ static void check_kept(struct check *check, const struct claim_seen *claim,
                        const struct event *event)
 {
     const struct name_seen *name = &check->names[claim->name];
-    if (event->ns >= name->kept_ns || name->broken_ns > event->ns)
+    if (event->ns >= name->kept_ns || name->broken_ns > event->ns ||
+        check->history->events[claim->asked].ignores_holds)
         return;
     const struct claim_seen *keeper = &check->claims[name->kept_by];
     check_violate(check, RULE_KEPT, keeper->granted, claim->asked,
@@ -305,11 +306,27 @@ static void on_ended(struct check *check, const struct event *event)
     check_release_time(check, claim, event->ns);
 }
 
+/* Another program waits, and somebody has removed its place: a break does that if its claim was
+ * first, and it had not noticed. */
+static void check_place(struct check *check, const struct claim_seen *claim,
+                        const struct event *event)
+{
+    const struct event *asked = &check->history->events[claim->asked];
+    uint64_t broken_ns = check->names[claim->name].broken_ns;
+    if (!asked->foreign || event->status != STILE_LOST ||
+        (broken_ns != 0 && broken_ns >= asked->ns))
+        return;
+    check_violate(check, RULE_FALSE_LOSS, claim->asked, NOWHERE,
+                  "What c%" PRIu32 ", another program, had in the queue of %s was removed.",
+                  claim->client, check_name_of(check, claim->name));
+}
+
 static void on_answered(struct check *check, const struct event *event)
 {
     struct claim_seen *claim = &check->claims[event->claim];
     if (claim->state != WAITING)
         return;
+    check_place(check, claim, event);
     check_given_up(check, claim, event);
     check_answer_time(check, claim, event->ns);
     check_busy(check, claim, event);

@@ -16,7 +16,7 @@
  *   anything else with it, in time if it runs, and in every way in which it can ask; one whose lock
  *   was broken is told within a second. No claim is granted after its own deadline.
  * - false-loss: A holder gets a report of a loss only if its deadline has passed or its lock was
- * broken.
+ *   broken. What another program has in the queue is not removed while it waits.
  * - starved: A waiter is granted or answered within a bound after its name became free, it asked,
  *   or the last fault, whichever came last. Waiters that have died may cost two seconds each. If
  *   nothing is wrong, a release wakes the next waiter: the bound after it is shorter.
@@ -24,7 +24,8 @@
  * - gave-up: A wait ends without a grant only when its time is over, its caller has cancelled it,
  *   or the engine refuses it. A release that is not answered is repeated for two seconds.
  * - late: A call is answered within a bound after its wait has ended, whatever is broken.
- * - kept: A name is not granted while hold_at_least or a lock-delay keeps it.
+ * - kept: A name is not granted while hold_at_least or a lock-delay keeps it, except to programs
+ *   that ignore that.
  * - jumped: A claim whose place in the queue was confirmed before another one asked, or which
  *   the same client made earlier, is granted first (exclusive claims, where the engine promises
  *   order, without faults). Where claims of one client may overtake each other, only
@@ -80,7 +81,8 @@ struct promises {
     bool claims_race;     /* jumped: those of one client may overtake each other on their way */
     bool exact_holds;     /* kept: hold_at_least counts from the grant, however slow that was */
     bool late_delays;     /* busy: a lock-delay begins when the next claim finds its holder gone */
-    bool polls_foreign;   /* starved: waiters look often behind another program */
+    bool polls_foreign;   /* starved: a waiter behind another program is woken, or looks often */
+    bool queues_foreign;  /* other programs stand in the queue, and are owed what others are */
     uint64_t bound_ns;    /* starved: the longest a waiter of a free name may wait */
     uint64_t takeover_ns; /* starved: how long a claim may last after its deadline, its holder's
                            * death, or the end of a fault */

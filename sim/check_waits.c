@@ -83,7 +83,8 @@ static void check_order_in_client(struct check *check, const struct claim_seen *
 void check_order(struct check *check, const struct claim_seen *claim)
 {
     uint32_t first = check->names[claim->name].queue.first;
-    if (claim->mode != STILE_EXCLUSIVE || check->history->events[claim->asked].foreign)
+    bool in_queue = !check->history->events[claim->asked].foreign || claim->queued != NOWHERE;
+    if (claim->mode != STILE_EXCLUSIVE || !in_queue)
         return;
     check_order_in_client(check, claim);
     if (first == NO_NUMBER)

@@ -57,7 +57,8 @@ struct event {
     uint32_t claim;       /* from ASKED to BROKEN: as history_ask() numbered it */
     enum stile_mode mode; /* ASKED */
     uint32_t slots;       /* ASKED, with STILE_SLOTS */
-    bool foreign;         /* ASKED: by another program, which polls and has no place in a queue */
+    bool foreign;         /* ASKED: by another program */
+    bool ignores_holds;   /* ASKED: what hold_at_least and lock-delay keep does not keep it out */
     uint64_t until_ns;    /* ASKED: when its wait ends by itself, at once for a try; UINT64_MAX:
                            * never; 0: not recorded */
     uint64_t lease_ns, hold_ns, delay_ns; /* ASKED: TTL, hold_at_least and lock-delay; 0: none */

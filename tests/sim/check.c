@@ -15,12 +15,14 @@
 static struct history history;
 static struct verdict verdict;
 static uint64_t answer_ns; /* 0: the history has no answers to releases */
+static bool queues_foreign;
 
 static int begin(void **state)
 {
     (void)state;
     history_init(&history);
     answer_ns = 0;
+    queues_foreign = false;
     return 0;
 }
 
@@ -85,6 +87,15 @@ static uint32_t ask_to_keep(uint64_t ms, uint32_t client, uint64_t hold_ms, uint
                             "x");
 }
 
+static uint32_t ask_as_another(uint64_t ms, uint32_t client, bool ignores_holds)
+{
+    return history_ask_more(
+        &history,
+        &(struct event){
+            .ns = ms * MS, .client = client, .foreign = true, .ignores_holds = ignores_holds},
+        "x");
+}
+
 static void renew(uint64_t ms, uint32_t client, uint32_t claim, uint64_t until_ms)
 {
     history_add(&history, &(struct event){.ns = ms * MS,
@@ -114,7 +125,8 @@ static void judge(unsigned rules)
                                       .bound_ns = 1000 * MS,
                                       .takeover_ns = 500 * MS,
                                       .wake_ns = 250 * MS,
-                                      .answer_ns = answer_ns};
+                                      .answer_ns = answer_ns,
+                                      .queues_foreign = queues_foreign};
     assert_true(check_history(&verdict, &history, &promises));
 }
 
@@ -892,6 +904,74 @@ static void in_turn_as_far_as_is_known(void **state)
     assert_holds();
 }
 
+/* ---- other programs ---- */
+
+/* One that polls is owed nothing; one that stands in the queue is. */
+static void another_program_that_is_not_woken(void **state)
+{
+    (void)state;
+    uint32_t a = ask(0, 0), b = ask_as_another(1, 1, false);
+    grant(2, 0, a, 7, 10000);
+    tell(10, EVENT_RELEASED, 0, a);
+    tell_status(11, EVENT_ENDED, 0, a, STILE_OK);
+    grant(312, 1, b, 8, 10000);
+    assert_holds();
+    queues_foreign = true;
+    assert_breaks(RULE_STARVED, "c1 was not woken");
+}
+
+/* Which of the two is the other program makes no difference. */
+static void another_program_out_of_turn(void **state)
+{
+    (void)state;
+    queues_foreign = true;
+    uint32_t a = ask_as_another(0, 0, false);
+    tell(1, EVENT_QUEUED, 0, a);
+    uint32_t b = ask(2, 1);
+    grant(3, 1, b, 7, 10000);
+    assert_breaks(RULE_JUMPED, "before c0");
+    history.events[a].foreign = false;
+    history.events[2].foreign = true;
+    assert_holds(); /* a program without a place in the queue overtakes */
+    tell(2, EVENT_QUEUED, 1, b);
+    struct event granted = history.events[3];
+    history.events[3] = history.events[4];
+    history.events[4] = granted;
+    assert_breaks(RULE_JUMPED, "before c0");
+}
+
+static void another_program_loses_its_place(void **state)
+{
+    (void)state;
+    uint32_t a = ask_as_another(0, 0, false);
+    tell_status(10, EVENT_ANSWERED, 0, a, STILE_LOST);
+    assert_breaks(RULE_FALSE_LOSS, "another program");
+    history.events[1].status = STILE_UNREACHABLE; /* its session is over */
+    assert_holds();
+}
+
+static void another_program_is_broken_unheard(void **state)
+{
+    (void)state;
+    uint32_t a = ask_as_another(0, 0, false);
+    break_at(1, 2, STILE_OK);
+    tell_status(10, EVENT_ANSWERED, 0, a, STILE_LOST);
+    assert_holds();
+}
+
+static void another_program_ignores_a_hold(void **state)
+{
+    (void)state;
+    uint32_t a = ask_to_keep(0, 0, 5000, 0);
+    grant(1, 0, a, 7, 10000);
+    tell(10, EVENT_RELEASED, 0, a);
+    uint32_t b = ask_as_another(11, 1, true);
+    grant(12, 1, b, 8, 10000);
+    assert_holds();
+    history.events[3].ignores_holds = false;
+    assert_breaks(RULE_KEPT, "which was kept after the claim of c0");
+}
+
 /* ---- writes ---- */
 
 static void a_late_write_is_refused(void **state)
@@ -1037,6 +1117,11 @@ int main(void)
         TEST(behind_dead_waiters),
         TEST(out_of_turn),
         TEST(in_turn_as_far_as_is_known),
+        TEST(another_program_that_is_not_woken),
+        TEST(another_program_out_of_turn),
+        TEST(another_program_loses_its_place),
+        TEST(another_program_is_broken_unheard),
+        TEST(another_program_ignores_a_hold),
         TEST(a_late_write_is_refused),
         TEST(a_late_write_is_accepted),
         TEST(a_write_over_an_unread_value),
