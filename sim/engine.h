@@ -55,11 +55,12 @@ struct sim_engine_class {
     const char *name;    /* for --engine */
     bool exclusive_only; /* it has neither shared locks nor slots */
     bool tokens;
-    bool fifo;          /* waiters are granted in the order in which they came, */
-    bool claims_race;   /* except that claims of one client may overtake each other on their way */
-    bool exact_holds;   /* hold_at_least counts from the grant, however slow that was */
-    bool late_delays;   /* a lock-delay begins when the next claim finds its holder gone */
-    bool polls_foreign; /* waiters behind another program look often, not with growing pauses */
+    bool fifo;           /* waiters are granted in the order in which they came, */
+    bool claims_race;    /* except that claims of one client may overtake each other on their way */
+    bool exact_holds;    /* hold_at_least counts from the grant, however slow that was */
+    bool late_delays;    /* a lock-delay begins when the next claim finds its holder gone */
+    bool polls_foreign;  /* waiters behind another program are woken, or look often */
+    bool queues_foreign; /* other programs stand in the same queue */
 
     /* Makes the servers and returns the URL. Draws from *random what the seed decides here. */
     const char *(*begin)(struct random *random);
@@ -76,6 +77,10 @@ struct sim_engine_class {
     uint64_t wake_ns; /* a release is known to the next waiter within this time; 0: not checked */
     /* Other programs that use the same locks come and go until end_ns; NULL: there are none. */
     void (*foreign)(uint64_t end_ns, struct random *random);
+    /* In a quarter of those runs our clients have this at the end of their URL instead, and only
+     * exclusive locks, beside programs of another kind; NULL: there are none. */
+    const char *dialect;
+    void (*foreign_of_dialect)(uint64_t end_ns, struct random *random);
     /* What several faults together have taken back, asked at the end of a run; NULL: nothing. */
     unsigned (*also_broken)(void);
     /* Once a second while there are faults: for those that restore older data; NULL: nothing. */

@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A cluster of etcd with one or three members. */
+#include "sim/etcd_foreign.h"
 #include "sim/etcd_server.h"
 #include "sim/faults.h"
 
@@ -135,6 +136,16 @@ static void revoke_lease(struct fault *fault)
 static void delete_key(struct fault *fault)
 {
     etcd_cluster_delete_one(cluster, fault->number % 8);
+}
+
+static void foreign(uint64_t end_ns, struct random *random)
+{
+    etcd_foreign_begin_mutexes(cluster, end_ns, random);
+}
+
+static void foreign_plain(uint64_t end_ns, struct random *random)
+{
+    etcd_foreign_begin_plain(cluster, end_ns, random);
 }
 
 /* A leader that was stopped may renew a lease that the others have ended, and not know of one that
@@ -337,6 +348,11 @@ const struct sim_engine_class sim_etcd_class = {
     .more = more,
     .plots = plots,
     .wake_ns = SEC,
+    .foreign = foreign,
+    .polls_foreign = true,
+    .queues_foreign = true,
+    .dialect = "?dialect=etcd3",
+    .foreign_of_dialect = foreign_plain,
     .also_broken = also_broken,
     .save = save,
     .failed = failed,

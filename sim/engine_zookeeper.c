@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A ZooKeeper ensemble with one or three members. */
 #include "sim/faults.h"
+#include "sim/zookeeper_foreign.h"
 #include "sim/zookeeper_server.h"
 
 /* A grant may be under way to a client whose node has gone meanwhile: it learns of it after the
@@ -11,20 +12,20 @@
 #define MOST_MS 40000 /* maxSessionTimeout, as it is with the usual tick */
 
 static struct zk_ensemble *ensemble;
+static const char *dialect, *base; /* of all clients of a run */
 
-/* All clients of a run use one dialect. */
 static const char *begin(struct random *random)
 {
-    static const char *const dialects[] = {"", "?dialect=curator-rw", "?dialect=curator-latch",
-                                           "?dialect=kazoo"};
+    static const char *const dialects[] = {"curator", "curator-rw", "curator-latch", "kazoo"};
     static const uint64_t ticks_ms[] = {100, 200, 500, 500, 1000};
     unsigned n = random_once_in(random, 3) ? 1 : 3;
     ensemble = sim_zk_new(n, ticks_ms[random_below(random, 5)] * MS);
     ensemble->most_ms = MOST_MS;
-    const char *dialect =
-        dialects[random_below(random, 4)]; /* compilers order arguments as they like */
-    const char *base = random_once_in(random, 3) ? "/base/of all" : "";
-    return world_print("zk://%s%s%s", n == 1 ? "n1" : "n1,n2,n3", base, dialect);
+    unsigned number = (unsigned)random_below(random, 4); /* compilers order arguments freely */
+    dialect = dialects[number];
+    base = random_once_in(random, 3) ? "/base/of all" : "";
+    return world_print("zk://%s%s%s%s", n == 1 ? "n1" : "n1,n2,n3", base,
+                       number > 0 ? "?dialect=" : "", number > 0 ? dialect : "");
 }
 
 static void dispose(void)
@@ -152,6 +153,11 @@ static void delete_node(struct fault *fault)
 static void close_session(struct fault *fault)
 {
     zk_ensemble_close_one(ensemble, fault->number % 8);
+}
+
+static void foreign(uint64_t end_ns, struct random *random)
+{
+    zk_foreign_begin(ensemble, dialect, base, end_ns, random);
 }
 
 /* One disk that is lost may have been the last that had something, while others were down. */
@@ -284,6 +290,9 @@ const struct sim_engine_class sim_zookeeper_class = {
     .more = more,
     .plots = plots,
     .wake_ns = SEC,
+    .foreign = foreign,
+    .polls_foreign = true,
+    .queues_foreign = true,
     .also_broken = also_broken,
     .save = save,
     .failed = failed,

@@ -19,6 +19,7 @@
 #define RACES_STREAM   512
 #define PLOT_STREAM    26
 #define FOREIGN_STREAM 15
+#define QUEUED_STREAM  43 /* other programs that stand in the queue */
 #define RACES_MAX      6
 #define PLOTS_MIN      4
 #define PLOTS_MAX      16
@@ -46,6 +47,8 @@ static struct {
     bool more, calm;                /* more of what happens; calm: only what is in order */
     bool races, alone;              /* alone: and nothing else goes wrong */
     const struct fault_class *plot; /* the only fault of this run, several times; NULL: none */
+    struct random foreign;          /* of other programs */
+    void (*others)(uint64_t end_ns, struct random *random); /* NULL: there are none */
 } run;
 
 /* ---- faults ---- */
@@ -279,11 +282,18 @@ static void plan_more(void)
 
 /* ---- other programs ---- */
 
-static void plan_foreign(void)
+/* They are the last to draw: everything else is as it would be without them. */
+static void choose_foreign(void)
 {
-    struct random random = random_stream(run.options.seed, FOREIGN_STREAM);
-    if (run.engine->foreign != NULL && random_once_in(&random, 8))
-        run.engine->foreign(WORK_END_NS, &random);
+    run.foreign = random_stream(run.options.seed,
+                                run.engine->queues_foreign ? QUEUED_STREAM : FOREIGN_STREAM);
+    if (run.engine->foreign == NULL || !random_once_in(&run.foreign, 8))
+        return;
+    run.others = run.engine->foreign;
+    if (run.engine->dialect == NULL || !random_once_in(&run.foreign, 4))
+        return;
+    run.others = run.engine->foreign_of_dialect;
+    run.url = world_print("%s%s", run.url, run.engine->dialect);
 }
 
 /* ---- races ---- */
@@ -426,6 +436,7 @@ static void judge(void)
                                       .exact_holds = run.engine->exact_holds,
                                       .late_delays = run.engine->late_delays,
                                       .polls_foreign = run.engine->polls_foreign,
+                                      .queues_foreign = run.engine->queues_foreign,
                                       .bound_ns = BOUND_NS,
                                       .takeover_ns = TAKEOVER_NS,
                                       .wake_ns = run.engine->wake_ns,
@@ -500,12 +511,15 @@ void sim_run(struct run_result *result, const struct run_options *options)
         story_begin(options->page);
     run.random = random_stream(options->seed, 4);
     run.url = run.engine->begin(&run.random);
-    struct workload workload = {.url = run.url,
-                                .n_users = (unsigned)random_between(&run.random, 2, 5),
-                                .n_names = (unsigned)random_between(&run.random, 1, 2),
-                                .exclusive_only = run.engine->exclusive_only,
-                                .tokens = run.engine->tokens,
-                                .votes = run.engine->votes};
+    choose_foreign();
+    struct workload workload = {
+        .url = run.url,
+        .n_users = (unsigned)random_between(&run.random, 2, 5),
+        .n_names = (unsigned)random_between(&run.random, 1, 2),
+        .exclusive_only = run.engine->exclusive_only ||
+                          (run.others != NULL && run.others == run.engine->foreign_of_dialect),
+        .tokens = run.engine->tokens,
+        .votes = run.engine->votes};
     choose_more();
     choose_races();
     choose_plot();
@@ -529,7 +543,8 @@ void sim_run(struct run_result *result, const struct run_options *options)
     if (run.races)
         plan_races();
     plan_forks();
-    plan_foreign();
+    if (run.others != NULL)
+        run.others(WORK_END_NS, &run.foreign);
     workload_begin(&workload);
     if (run.engine->save != NULL)
         world_at(0, save_all, NULL);
