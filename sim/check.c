@@ -103,7 +103,8 @@ static void hold(struct check *check, const struct event *event)
     claim->slow =
         check->faults > 0 || (check->healed_ns != 0 && event->ns < check->healed_ns + HAND_NS);
     claim->deadline_ns = claim->first_until = event->deadline_ns;
-    if (!foreign && check->names[claim->name].dead_asked < claim->asked)
+    bool in_queue = !foreign || claim->queued != NOWHERE;
+    if (in_queue && check->names[claim->name].dead_asked < claim->asked)
         check->names[claim->name].n_dead = 0; /* all in front of it in the queue had their turn */
     check_list_remove(check, event->claim, OF_NAME);
     check_list_append(check, &check->names[claim->name].holders, event->claim, OF_NAME);

@@ -940,6 +940,27 @@ static void another_program_out_of_turn(void **state)
     assert_breaks(RULE_JUMPED, "before c0");
 }
 
+/* Those that asked before it and have died are no longer in the queue. */
+static void another_program_behind_a_dead_waiter(void **state)
+{
+    (void)state;
+    queues_foreign = true;
+    uint32_t a = ask(0, 0);
+    ask(1, 1);
+    grant(2, 0, a, 7, 10000);
+    tell(5, EVENT_DIED, 1, 0);
+    tell(100, EVENT_RELEASED, 0, a);
+    tell_status(101, EVENT_ENDED, 0, a, STILE_OK);
+    uint32_t b = ask_as_another(200, 2, false);
+    tell(200, EVENT_QUEUED, 2, b);
+    grant(201, 2, b, 8, 300);
+    tell(250, EVENT_RELEASED, 2, b);
+    tell_status(251, EVENT_ENDED, 2, b, STILE_OK);
+    uint32_t c = ask_until(5000, 3, 5000);
+    tell_status(5001, EVENT_ANSWERED, 3, c, STILE_HELD);
+    assert_breaks(RULE_BUSY, "nobody had used since 0.250");
+}
+
 static void another_program_loses_its_place(void **state)
 {
     (void)state;
@@ -1119,6 +1140,7 @@ int main(void)
         TEST(in_turn_as_far_as_is_known),
         TEST(another_program_that_is_not_woken),
         TEST(another_program_out_of_turn),
+        TEST(another_program_behind_a_dead_waiter),
         TEST(another_program_loses_its_place),
         TEST(another_program_is_broken_unheard),
         TEST(another_program_ignores_a_hold),
