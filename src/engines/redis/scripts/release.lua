@@ -24,6 +24,7 @@ if string.sub(stored or '', 1, 40) == owner and mode == 'x' and hold + delay == 
   local to, terms = string.match(first[1], '^(%S+) x %d+( .*)$')
   if not to then
     call('ZADD', queue, first[2], first[1])
+    call('PEXPIRE', queue, '3600000') -- if it was the only one, the key is a new one
   elseif call('PUBLISH', 'stile:' .. string.sub(to, 1, 16), 'g ' .. to) > 0 then
     local token, time = call('INCR', counter), call('TIME')
     -- include: lib/start_counter.lua
