@@ -450,6 +450,8 @@ void local_queue_end_all(struct tx *tx, uint32_t name_index, uint64_t now_ns)
 const struct claim_cell *local_queue_claim_of(struct tx *tx, uint32_t index, uint64_t session,
                                               uint32_t id)
 {
+    if (!tx_has_cell(tx, index))
+        return NULL;
     const union cell *cell = local_tx_peek(tx, index);
     const struct claim_cell *claim = &cell->claim;
     bool ours = cell->kind == CELL_CLAIM && claim->state != CLAIM_GHOST &&

@@ -180,6 +180,13 @@ static inline const struct ledger_cell *tx_ledger(struct tx *tx)
     return &tx_read(tx, AT_LEDGER, CELL_LEDGER)->ledger;
 }
 
+/* To be asked before a look at a cell that was known from an earlier transaction. Behind those in
+ * use the file may have no blocks any longer, and on a full disk a look would raise SIGBUS. */
+static inline bool tx_has_cell(struct tx *tx, uint32_t index)
+{
+    return index && index < tx_ledger(tx)->n_used;
+}
+
 static inline const struct name_cell *tx_name(struct tx *tx, uint32_t index)
 {
     return &tx_read(tx, index, CELL_NAME)->name;

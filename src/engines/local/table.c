@@ -219,7 +219,7 @@ void local_names_drop_if_idle(struct tx *tx, uint32_t index)
 
 bool local_names_is_still(struct tx *tx, uint32_t index, uint32_t born, uint64_t hash)
 {
-    if (!index || index >= tx->store->n_cells)
+    if (!tx_has_cell(tx, index) || index >= tx->store->n_cells)
         return false;
     const union cell *cell = &tx->store->cells[index];
     return cell->kind == CELL_NAME && cell->name.born == born && cell->name.hash == hash;
@@ -348,6 +348,8 @@ void local_observers_remove(struct tx *tx, uint32_t index)
 
 void local_observers_drop(struct tx *tx, uint32_t index, uint64_t session, uint32_t id)
 {
+    if (!tx_has_cell(tx, index))
+        return;
     const union cell *cell = local_tx_peek(tx, index);
     if (cell->kind == CELL_OBSERVER && cell->observer.session == session && cell->observer.id == id)
         local_observers_remove(tx, index);
