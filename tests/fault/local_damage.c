@@ -255,6 +255,47 @@ static void test_another_version(void **state)
     seal_header();
 }
 
+static int open_beside_an_older_version(void)
+{
+    struct party party;
+    struct stile_error err;
+    enum stile_status status = kit_try_open(&party, specimen.dir, &err);
+    return status == STILE_CORRUPT && strstr(err.message, "older version") ? 0 : 100;
+}
+
+/* What nobody uses any longer is replaced, and tokens go on above all that were given before. */
+static void test_an_older_version(void **state)
+{
+    (void)state;
+    struct header_cell *header = (struct header_cell *)specimen.bytes;
+    struct party party;
+    header->version = STATE_VERSION - 1;
+    seal_header();
+    kit_open(&party, specimen.dir);
+    union cell *cell = &kit_store(&party)->cells[AT_HEADER];
+    assert_int_equal(cell->header.version, STATE_VERSION);
+    struct bid *bid = kit_bid(&party, "held");
+    kit_take(bid);
+    assert_true(bid->token == (UINT64_C(2) << 32) + 1);
+    cell->header.version = STATE_VERSION - 1; /* as if it were of another library */
+    cell->check = cell_sum(cell, AT_HEADER);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        kit_be_child();
+        _exit(open_beside_an_older_version());
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(kit_release(bid), SAID_RELEASED);
+    kit_bid_free(bid);
+    kit_close(&party);
+    header->version = STATE_VERSION;
+    seal_header();
+    write_state(specimen.bytes, specimen.size);
+}
+
 /* After a reboot nobody holds anything, and tokens go on above all that were given before. */
 static void test_another_boot(void **state)
 {
@@ -303,11 +344,11 @@ static void test_a_flipped_bit_before_opening(void **state)
 static void test_no_flipped_bit_in_a_cell_goes_unseen(void **state)
 {
     (void)state;
-    size_t buckets = BUCKET_CELLS * CELL_BYTES * 8;
+    size_t buckets = (AT_QUICK - AT_SEGMENTS) * CELL_BYTES * 8;
     size_t n = buckets + specimen.used * 8 - AT_FIRST * CELL_BYTES * 8;
     for (size_t i = 0; i < FLIPS; i++) {
         size_t bit = kit_random() % n;
-        flip(bit < buckets ? AT_BUCKETS * CELL_BYTES * 8 + bit
+        flip(bit < buckets ? AT_SEGMENTS * CELL_BYTES * 8 + bit
                            : AT_FIRST * CELL_BYTES * 8 + bit - buckets);
         assert_false(open_and_use());
         restore();
@@ -480,6 +521,7 @@ int main(void)
         cmocka_unit_test(test_a_flipped_bit_while_in_use),
         cmocka_unit_test(test_a_damaged_epoch),
         cmocka_unit_test(test_another_boot),
+        cmocka_unit_test(test_an_older_version),
         cmocka_unit_test(test_a_removed_state_starts_the_next_epoch),
         cmocka_unit_test(test_removed_while_others_use_it),
     };

@@ -16,10 +16,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/name.h"
+
 /* In a normal run, for each scene: as many kills as so many steps allow. */
 #define STEPS     30000
 #define KILLS_MIN 6
 #define KILLS_MAX 40
+
+/* One sweep does not reach all names of a crowd. */
+#define SWEEPS_OF_A_CROWD 50
 
 struct scene;
 
@@ -41,6 +46,7 @@ struct scene {
     /* In the process: up to the point of interest, and the operation itself. */
     void (*prepare)(struct party *party, struct bid *bid);
     void (*act)(struct party *party, struct bid *bid);
+    bool is_crowded; /* among so many names that one more needs another segment of hash chains */
 };
 
 /* ---- in the process that dies ---- */
@@ -135,6 +141,12 @@ static void take_to_open(struct party *party, struct bid *bid)
     take(party, bid);
     kit_release(bid);
     take(party, bid);
+}
+
+static void take_a_new_name(struct party *party, struct bid *bid)
+{
+    (void)bid;
+    take(party, kit_bid(party, "a new name"));
 }
 
 /* ---- stepping ---- */
@@ -348,6 +360,13 @@ static const struct scene reader = {"shared",
                                     .act = take,
                                     .after = room_for_two};
 
+static const struct scene grow = {"acquire a name that needs more chains",
+                                  .before = nothing_yet,
+                                  .prepare = nothing,
+                                  .act = take_a_new_name,
+                                  .after = anybody_can_take_it,
+                                  .is_crowded = true};
+
 /* What we do once the process stands where its steps begin. */
 static void in_between(struct stage *stage, const struct scene *scene)
 {
@@ -355,6 +374,30 @@ static void in_between(struct stage *stage, const struct scene *scene)
         two_in_line(stage);
     if (scene == &be_granted)
         we_release(stage);
+}
+
+/* So many held names that the next one brings a segment: found out once. */
+static void crowd(struct party *party)
+{
+    static uint32_t n_wanted;
+    struct store *store = kit_store(party);
+    const uint32_t *n_names = &store->cells[AT_LEDGER].ledger.n_names;
+    const uint32_t *segment = &store->cells[AT_SEGMENTS].segments.first[0];
+    for (uint32_t i = 0; n_wanted ? *n_names < n_wanted : !*segment; i++) {
+        struct tx tx;
+        char name[32];
+        struct claim_request request = {.session = kit_local(party)->id, .id = UINT32_MAX};
+        struct wakeups wakeups;
+        wakeups_init(&wakeups);
+        snprintf(name, sizeof name, "crowd %u", i);
+        assert_true(local_tx_begin(&tx, store));
+        uint32_t index =
+            local_names_open(&tx, name_hash(name, strlen(name)), name, strlen(name), 0);
+        local_queue_enter(&tx, index, &request, 0, &wakeups);
+        assert_true(local_tx_commit(&tx));
+    }
+    if (!n_wanted)
+        n_wanted = *n_names - 1;
 }
 
 static void set_up(struct stage *stage, const struct scene *scene)
@@ -370,6 +413,8 @@ static void set_up(struct stage *stage, const struct scene *scene)
     kit_take(stage->bid);
     kit_release(stage->bid);
     stage->last_token = stage->bid->token;
+    if (scene->is_crowded)
+        crowd(&stage->first);
     stage->cells = kit_cells_in_use(kit_store(&stage->first));
 }
 
@@ -380,6 +425,14 @@ static void tear_down(struct stage *stage)
     kit_close(&stage->first);
     kit_close(&stage->second);
     kit_remove_dir(stage->dir);
+}
+
+/* But for the segment that was added. */
+static uint32_t cells_in_use(struct stage *stage)
+{
+    const struct store *store = kit_store(&stage->first);
+    bool has_segment = store->cells[AT_SEGMENTS].segments.first[0] != 0;
+    return kit_cells_in_use(store) - (has_segment ? local_chain_segment_cells(0) : 0);
 }
 
 /* How many instructions there were, if the process wasn't killed before the end. */
@@ -393,8 +446,10 @@ static long kill_after(struct stage *stage, const struct scene *scene, long step
     scene->after(stage);
     kit_settle();
     kit_sweep(kit_store(&stage->first));
+    for (int i = 0; i < SWEEPS_OF_A_CROWD && cells_in_use(stage) != stage->cells; i++)
+        kit_sweep(kit_store(&stage->first));
     kit_check(kit_store(&stage->first));
-    uint32_t cells = kit_cells_in_use(kit_store(&stage->first));
+    uint32_t cells = cells_in_use(stage);
     if (cells != stage->cells)
         fail_msg("%s, killed after %ld instructions: %u cells in use, were %u", scene->name, steps,
                  cells, stage->cells);
@@ -430,6 +485,32 @@ static void run(const struct scene *scene)
         run(&scene);                                                                               \
     }
 
+/* A segment is added once: each kill on a stage of its own. */
+static void run_crowded(const struct scene *scene)
+{
+    struct stage stage;
+    long n = 100000000, kills = 1;
+    set_up(&stage, scene); /* of how many names it takes */
+    tear_down(&stage);
+    for (long i = 0; i <= kills; i++) {
+        long steps = i == 0 ? n : kit_is_soak() ? i - 1 : (long)(kit_random() % (uint64_t)(n + 1));
+        set_up(&stage, scene);
+        long done = kill_after(&stage, scene, steps);
+        if (i == 0) {
+            n = done;
+            kills = kit_is_soak() ? n + 1 : n_kills(n);
+            assert_int_not_equal(kit_store(&stage.first)->cells[AT_SEGMENTS].segments.first[0], 0);
+        }
+        tear_down(&stage);
+    }
+}
+
+static void test_grow(void **state)
+{
+    (void)state;
+    run_crowded(&grow);
+}
+
 SCENE(acquire)
 SCENE(release)
 SCENE(hold)
@@ -461,6 +542,7 @@ int main(void)
         cmocka_unit_test(test_retake),     cmocka_unit_test(test_word_take),
         cmocka_unit_test(test_word_give),  cmocka_unit_test(test_word_open),
         cmocka_unit_test(test_word_close), cmocka_unit_test(test_word_hand_over),
+        cmocka_unit_test(test_grow),
     };
     return cmocka_run_group_tests_name("local_kill", tests, NULL, NULL);
 }

@@ -158,13 +158,13 @@ static void seal(union cell *cell, uint32_t index)
     cell->check = cell_sum(cell, index);
 }
 
-/* Four that are there once, some buckets, and the rest in turn. */
+/* Four that are there once, the list of segments, some buckets, and the rest in turn. */
 static uint32_t cell_meant(uint8_t byte)
 {
     uint32_t n = byte;
     if (n < 4)
         return n;
-    return n < 8 ? AT_BUCKETS + n - 4 : AT_FIRST + (n - 8) % (n_used - AT_FIRST);
+    return n < 8 ? AT_SEGMENTS + n - 4 : AT_FIRST + (n - 8) % (n_used - AT_FIRST);
 }
 
 static void change(union cell *cells, const uint8_t *data, size_t size)

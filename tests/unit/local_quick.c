@@ -229,6 +229,211 @@ static void test_a_used_name_is_not_forgotten(void **state)
     kit_bid_free(other);
 }
 
+/* ---- names that share a word ---- */
+
+static uint32_t cell_of(struct bid *bid)
+{
+    return local_claim_of(bid->claim)->name;
+}
+
+/* Takes up the cells before that one. They go with the file. */
+static void use_cells_until(uint32_t end)
+{
+    struct tx tx;
+    struct store *store = kit_store(&a);
+    assert_true(local_tx_begin(&tx, store));
+    while (tx_ledger(&tx)->first_free)
+        local_tx_alloc(&tx, CELL_TEXT);
+    assert_int_not_equal(local_tx_take_run(&tx, end - tx_ledger(&tx)->n_used), 0);
+    union cell *last = local_tx_unused_cell(&tx, end - 1);
+    assert_non_null(last);
+    last->kind = CELL_TEXT;
+    last->check = cell_sum(last, end - 1);
+    assert_true(local_tx_commit(&tx));
+}
+
+/* Two names whose cells have the same word; neither has been used. */
+static void make_sharers(struct bid **one, struct bid **two)
+{
+    *one = kit_bid(&a, "one");
+    *two = kit_bid(&b, "two");
+    take_and_give(*one);
+    use_cells_until(cell_of(*one) + QUICK_SLOTS);
+    take_and_give(*two);
+    assert_int_equal(cell_of(*two), cell_of(*one) + QUICK_SLOTS);
+    assert_ptr_equal(slot_of(*one), slot_of(*two));
+}
+
+static void free_sharers(struct bid *one, struct bid *two)
+{
+    struct stile_error err;
+    kit_bid_free(one);
+    kit_bid_free(two);
+    assert_status(local_table_reset(kit_store(&a), &err), OK); /* the cells without an owner */
+}
+
+static void excludes_others(struct bid *holder, const char *name)
+{
+    struct bid *other = kit_bid(&c, name);
+    assert_int_equal(kit_try(other), SAID_BUSY);
+    assert_int_equal(kit_release(holder), SAID_RELEASED);
+    assert_status(holder->error.status, OK);
+    kit_take(other);
+    assert_int_equal(kit_release(other), SAID_RELEASED);
+    kit_bid_free(other);
+}
+
+/* The first of them has it, until it is closed. */
+static void test_an_open_name_keeps_its_word(void **state)
+{
+    (void)state;
+    struct bid *one, *two;
+    make_sharers(&one, &two);
+    warm_up(one);
+    take_by_word(one);
+    uint64_t word = slot_of(one)->word;
+    for (int i = 0; i < 3; i++) {
+        kit_take(two);
+        assert_false(is_quick(two));
+        assert_int_equal(kit_release(two), SAID_RELEASED);
+    }
+    assert_true(slot_of(one)->word == word);
+    excludes_others(one, "one");
+    warm_up(two);
+    take_by_word(two);
+    for (int i = 0; i < 3; i++) {
+        take_and_give(one);
+        assert_false(is_quick(one));
+    }
+    excludes_others(two, "two");
+    warm_up(one);
+    take_by_word(one);
+    excludes_others(one, "one");
+    free_sharers(one, two);
+}
+
+/* Tokens that were granted by transactions may be in a block that the other name has opened. */
+static void test_a_block_of_the_other_name_is_not_ones_own(void **state)
+{
+    (void)state;
+    struct bid *one, *two;
+    struct tx tx;
+    make_sharers(&one, &two);
+    warm_up(one);
+    take_and_give(one);
+    uint64_t word = slot_of(one)->word;
+    kit_take(two);
+    assert_true(local_tx_begin(&tx, kit_store(&b)));
+    tx_edit_name(&tx, cell_of(two))->token = one->token + 10;
+    assert_true(local_tx_commit(&tx));
+    assert_int_equal(kit_release(two), SAID_RELEASED);
+    for (int i = 0; i < 5; i++) {
+        kit_take(two);
+        assert_false(is_quick(two));
+        assert_true(slot_of(one)->word == word);
+        assert_int_equal(kit_release(two), SAID_RELEASED);
+    }
+    take_by_word(one);
+    excludes_others(one, "one");
+    warm_up(two); /* the word is its own now, in a block of its own */
+    take_by_word(two);
+    assert_true(two->token / QUICK_BLOCK > one->token / QUICK_BLOCK);
+    kit_take(one);
+    assert_false(is_quick(one));
+    excludes_others(one, "one");
+    excludes_others(two, "two");
+    free_sharers(one, two);
+}
+
+/* A block that grants by transactions have run into may be the other name's. */
+static void test_a_block_that_was_run_into_is_not_ones_own(void **state)
+{
+    (void)state;
+    struct bid *one, *two, *waiter;
+    struct tx tx;
+    make_sharers(&one, &two);
+    waiter = kit_bid(&c, "one");
+    warm_up(one);
+    take_by_word(one);
+    excludes_others(one, "one"); /* closed, with tokens in its block */
+    warm_up(two);                /* the next block */
+    take_and_give(two);
+    kit_take(one);
+    assert_int_equal(kit_wait(waiter), SAID_NOTHING); /* keeps it closed */
+    assert_true(local_tx_begin(&tx, kit_store(&a)));
+    tx_edit_name(&tx, cell_of(one))->token |= QUICK_BLOCK - 1;
+    assert_true(local_tx_commit(&tx));
+    assert_int_equal(kit_release(one), SAID_RELEASED);
+    kit_until(waiter, SAID_GRANTED);
+    assert_true(waiter->token / QUICK_BLOCK == two->token / QUICK_BLOCK);
+    assert_int_equal(kit_release(waiter), SAID_RELEASED);
+    take_by_word(two);
+    for (int i = 0; i < 3; i++) {
+        kit_take(one);
+        assert_false(is_quick(one));
+        assert_int_equal(kit_release(one), SAID_RELEASED);
+    }
+    excludes_others(two, "two");
+    for (int i = 0; i < 3; i++)
+        take_and_give(one);
+    take_by_word(one);
+    assert_true(one->token / QUICK_BLOCK > two->token / QUICK_BLOCK);
+    excludes_others(one, "one");
+    kit_bid_free(waiter);
+    free_sharers(one, two);
+}
+
+/* A name in a cell far up is not kept for ever: it goes once it is idle, and the room with it. */
+static void test_an_idle_name_far_up_goes(void **state)
+{
+    (void)state;
+    struct bid *one, *two;
+    make_sharers(&one, &two);
+    warm_up(two);
+    take_by_word(two);
+    assert_int_equal(kit_release(two), SAID_RELEASED);
+    uint32_t cell = cell_of(two);
+    assert_int_equal(kit_store(&a)->cells[cell].kind, CELL_NAME);
+    forget_idle_names();
+    assert_int_not_equal(kit_store(&a)->cells[cell].kind, CELL_NAME);
+    take_and_give(two);
+    free_sharers(one, two);
+}
+
+static bool opens(struct bid *bid, enum stile_status *status)
+{
+    struct tx tx;
+    assert_true(local_tx_begin(&tx, kit_store(bid->party)));
+    bool opened = local_quick_open(&tx, cell_of(bid));
+    *status = tx.status;
+    local_tx_abort(&tx);
+    return opened;
+}
+
+static void test_no_flipped_bit_of_a_mark_gives_the_word_away(void **state)
+{
+    (void)state;
+    struct bid *one, *two;
+    enum stile_status status;
+    make_sharers(&one, &two);
+    warm_up(one);
+    take_by_word(one);
+    kit_take(two);
+    assert_false(opens(two, &status));
+    assert_status(status, OK);
+    uint64_t *mark =
+        (uint64_t *)&kit_store(&a)->cells[AT_QUICK_MARKS] + (cell_of(one) - AT_FIRST) % QUICK_SLOTS;
+    for (int bit = 0; bit < 64; bit++) {
+        *mark ^= UINT64_C(1) << bit;
+        assert_false(opens(two, &status));
+        assert_status(status, CORRUPT);
+        *mark ^= UINT64_C(1) << bit;
+    }
+    assert_int_equal(kit_release(two), SAID_RELEASED);
+    excludes_others(one, "one");
+    free_sharers(one, two);
+}
+
 /* ---- queries ---- */
 
 static void test_show_and_list_see_the_holder(void **state)
@@ -423,6 +628,11 @@ int main(void)
         TEST(test_it_excludes_all_kinds),
         TEST(test_a_forgotten_name_takes_no_other),
         TEST(test_a_used_name_is_not_forgotten),
+        TEST(test_an_open_name_keeps_its_word),
+        TEST(test_a_block_of_the_other_name_is_not_ones_own),
+        TEST(test_a_block_that_was_run_into_is_not_ones_own),
+        TEST(test_an_idle_name_far_up_goes),
+        TEST(test_no_flipped_bit_of_a_mark_gives_the_word_away),
         TEST(test_show_and_list_see_the_holder),
         TEST(test_break_takes_it_away),
         TEST(test_a_late_release_takes_nothing_from_the_next),

@@ -77,10 +77,12 @@ static void forgetting_change(struct tx *tx)
 static void die_and_look(void (*fill)(struct user *user), void (*change)(struct tx *tx))
 {
     uint32_t n_edits = 1;
+    struct user filled;
+    user_make(&filled);
+    fill(&filled);
     for (uint32_t n = 0; n <= n_edits; n++) {
         struct user first, second;
-        user_make(&first);
-        fill(&first);
+        user_copy(&first, &filled);
         user_join(&second, &first);
         union cell *copy = table_copy(&first.store);
         n_edits = die_after_edits(&first, change, n);
@@ -94,6 +96,7 @@ static void die_and_look(void (*fill)(struct user *user), void (*change)(struct 
         user_close(&first);
         user_close(&second);
     }
+    user_close(&filled);
 }
 
 static void test_the_dead_leave_nothing_half_done(void **state)
@@ -106,6 +109,103 @@ static void test_the_dead_leave_nothing_half_forgotten(void **state)
 {
     (void)state;
     die_and_look(fill_up, forgetting_change);
+}
+
+/* ---- more and fewer hash chains ---- */
+
+static uint32_t n_taken, *taken;
+
+static void take_next(struct user *user)
+{
+    struct tx tx;
+    struct wakeups wakeups;
+    char name[32];
+    struct claim_request request = {.session = 7, .id = n_taken + 1};
+    wakeups_init(&wakeups);
+    snprintf(name, sizeof name, "name %u", n_taken);
+    user_begin(&tx, user);
+    taken[n_taken++] =
+        local_queue_enter(&tx, user_open_name(&tx, name), &request, NS_PER_SEC, &wakeups);
+    user_commit(&tx);
+}
+
+static void take_first(struct user *user, uint32_t n)
+{
+    for (n_taken = 0; n_taken < n;)
+        take_next(user);
+}
+
+/* The next name brings the first segment. */
+static void fill_to_the_brim(struct user *user)
+{
+    static uint32_t n;
+    if (!n) {
+        take_first(user, BUCKETS);
+        while (!user->store.cells[AT_SEGMENTS].segments.first[0])
+            take_next(user);
+        n = n_taken;
+        user_close(user);
+        user_make(user);
+    }
+    take_first(user, n - 1);
+}
+
+static void growing_change(struct tx *tx)
+{
+    uint32_t n_buckets = tx_read(tx, AT_SEGMENTS, CELL_SEGMENTS)->segments.n_buckets;
+    assert_int_not_equal(user_open_name(tx, "one more"), 0);
+    assert_int_equal(tx_read(tx, AT_SEGMENTS, CELL_SEGMENTS)->segments.n_buckets, n_buckets + 1);
+}
+
+/* The next name splits a bucket of several names. */
+static void fill_to_a_split(struct user *user)
+{
+    const struct segments_cell *segments = &user->store.cells[AT_SEGMENTS].segments;
+    take_first(user, BUCKETS + 1000);
+    for (struct tx tx;;) {
+        uint32_t n = 0;
+        take_next(user);
+        user_begin(&tx, user);
+        uint32_t bucket = segments->n_buckets - BUCKETS;
+        for (uint32_t i = local_chain_first(&tx, bucket); i; n++)
+            i = local_chain_at(&tx, i)->chain;
+        user_commit(&tx);
+        if (n >= 4 && segments->n_buckets % BUCKETS_PER_CELL != BUCKETS % BUCKETS_PER_CELL)
+            return;
+    }
+}
+
+/* The next trimming joins buckets. */
+static void fill_and_empty(struct user *user)
+{
+    struct tx tx;
+    take_first(user, BUCKETS + 400);
+    for (uint32_t i = 300; i < n_taken; i++) {
+        user_begin(&tx, user);
+        assert_true(local_queue_leave_quietly(&tx, taken[i], false));
+        user_commit(&tx);
+    }
+    while (user->store.cells[user->store.cells[AT_LEDGER].ledger.n_used - 1].kind == CELL_FREE)
+        assert_true(local_table_trim(&user->store));
+}
+
+static void shrinking_change(struct tx *tx)
+{
+    uint32_t n_used = tx_ledger(tx)->n_used;
+    assert_true(local_chain_shrink(tx));
+    assert_true(tx_ledger(tx)->n_used < n_used);
+    assert_int_equal(tx_read(tx, AT_SEGMENTS, CELL_SEGMENTS)->segments.n_buckets, BUCKETS);
+}
+
+static void test_the_dead_leave_no_half_segment(void **state)
+{
+    (void)state;
+    taken = calloc(2 * BUCKETS, sizeof *taken);
+    assert_non_null(taken);
+    die_and_look(fill_to_the_brim, growing_change);
+    die_and_look(fill_to_a_split, growing_change);
+    die_and_look(fill_and_empty, shrinking_change);
+    free(taken);
 }
 
 /* Emptied at once, whatever was in it, and tokens go on above all of them. */
@@ -274,6 +374,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_dead_leave_nothing_half_done),
         cmocka_unit_test(test_the_dead_leave_nothing_half_forgotten),
+        cmocka_unit_test(test_the_dead_leave_no_half_segment),
         cmocka_unit_test(test_a_table_starts_over),
         cmocka_unit_test(test_death_in_the_middle_of_a_commit),
         cmocka_unit_test(test_a_rollback_can_be_done_twice),

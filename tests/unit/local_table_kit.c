@@ -40,15 +40,28 @@ static void begin_life(struct user *user)
     assert_int_equal(local_liveness_lock(user->store.live_fd, LIVE_IDS + user->store.id, true), 0);
 }
 
-void user_make(struct user *user)
+static void make_file(struct user *user, uint64_t bytes)
 {
-    static const uint8_t boot[16] = "a boot, for now";
     memset(user, 0, sizeof *user);
     user->store.fd = memfd_create("state", MFD_CLOEXEC);
     user->store.live_fd = memfd_create("live", MFD_CLOEXEC);
     assert_true(user->store.fd >= 0 && user->store.live_fd >= 0);
-    assert_int_equal(local_store_reserve(user->store.fd, 0, STATE_BYTES_FIRST), 0);
+    assert_int_equal(local_store_reserve(user->store.fd, 0, bytes), 0);
     assert_int_equal(local_store_map(&user->store), 0);
+}
+
+void user_copy(struct user *user, const struct user *other)
+{
+    const struct ledger_cell *ledger = &other->store.cells[AT_LEDGER].ledger;
+    make_file(user, (uint64_t)ledger->n_cells * CELL_BYTES);
+    memcpy(user->store.cells, other->store.cells, (size_t)ledger->n_used * CELL_BYTES);
+    begin_life(user);
+}
+
+void user_make(struct user *user)
+{
+    static const uint8_t boot[16] = "a boot, for now";
+    make_file(user, STATE_BYTES_FIRST);
     local_store_format(&user->store, boot, 0);
     begin_life(user);
 }

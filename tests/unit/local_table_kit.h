@@ -15,6 +15,7 @@ struct user {
 
 /* The first user makes the file, further ones join it. */
 void user_make(struct user *user);
+void user_copy(struct user *user, const struct user *other); /* a file of its own, with the same */
 void user_join(struct user *user, const struct user *other);
 void user_die(struct user *user);   /* its life ends; what it has begun stays as it is */
 void user_close(struct user *user); /* the same, and its mapping goes */

@@ -14,6 +14,7 @@ struct check {
     struct store *store;
     const struct ledger_cell *ledger;
     uint8_t *seen; /* one bit a cell */
+    uint32_t n_buckets;
     uint32_t n_seen, n_names, n_observers, n_watched, n_kept;
     bool in_use; /* there are claims, sessions or observers */
     const char *wrong;
@@ -142,12 +143,12 @@ static bool check_word(struct check *check, const struct name_cell *name, uint32
 {
     if (!name->is_quick)
         return true;
-    uint64_t word = quick_has_slot(index) ? quick_slot(check->store, index)->word : 0;
+    uint64_t word = quick_slot(check->store, index)->word;
     uint64_t known = name->token >> 32 << 32;
     bool held = (word & QUICK_STATE) == QUICK_HELD;
     uint64_t token = held ? known | (uint32_t)(word >> 8) : word >> 8;
-    if (name->first || name->n_watched || !quick_is_sound(word) || token < name->token ||
-        !quick_same_block(token, name->token))
+    if (!local_quick_is_marked(check->store, index) || name->first || name->n_watched ||
+        !quick_is_sound(word) || token < name->token || !quick_same_block(token, name->token))
         return wrong(check, "the word of a name is damaged");
     check->in_use |= held;
     return true;
@@ -188,8 +189,8 @@ static void check_chain(struct check *check, uint32_t bucket, uint32_t next)
         const union cell *cell = visit(check, next, is_name ? CELL_NAME : CELL_SESSION);
         if (check->wrong)
             return;
-        uint64_t key = cell->chained.key;
-        if ((is_name ? local_names_bucket_of(key) : local_sessions_bucket_of(key)) != bucket)
+        uint64_t key = local_chain_key(&cell->chained);
+        if (local_chain_bucket_among(check->n_buckets, key) != bucket)
             wrong(check, "a cell hangs in the wrong hash chain");
         else if (is_name)
             check_name(check, &cell->name, next);
@@ -208,17 +209,58 @@ static bool is_empty(const struct buckets_cell *buckets)
     return any == 0;
 }
 
+static void check_buckets_cell(struct check *check, uint32_t index, uint32_t bucket, uint32_t end)
+{
+    const union cell *cell = &check->store->cells[index];
+    if (cell->check != cell_sum(cell, index) || cell->kind != CELL_BUCKETS)
+        wrong(check, "a bucket has a wrong checksum");
+    if (cell->buckets.generation != check->ledger->generation || is_empty(&cell->buckets))
+        return;
+    for (uint32_t i = 0; i < BUCKETS_PER_CELL && bucket + i < end; i++)
+        check_chain(check, bucket + i, cell->buckets.first[i]);
+}
+
 static void check_buckets(struct check *check)
 {
-    for (uint32_t i = 0; i < BUCKET_CELLS && !check->wrong; i++) {
-        const union cell *cell = &check->store->cells[AT_BUCKETS + i];
-        if (cell->check != cell_sum(cell, AT_BUCKETS + i) || cell->kind != CELL_BUCKETS)
-            wrong(check, "a bucket has a wrong checksum");
-        if (cell->buckets.generation != check->ledger->generation)
-            continue;
-        for (uint32_t j = 0; j < BUCKETS_PER_CELL && !is_empty(&cell->buckets); j++)
-            check_chain(check, i * BUCKETS_PER_CELL + j, cell->buckets.first[j]);
+    for (uint32_t i = 0; i < BUCKET_CELLS && !check->wrong; i++)
+        check_buckets_cell(check, AT_BUCKETS + i, i * BUCKETS_PER_CELL, BUCKETS);
+}
+
+/* All cells of a segment belong to it, those included that no bucket has needed yet. */
+static bool take_segment(struct check *check, uint32_t first, uint32_t n)
+{
+    if (first < AT_FIRST || first > check->ledger->n_used || n > check->ledger->n_used - first)
+        return wrong(check, "a segment lies outside the table");
+    for (uint32_t i = first; i < first + n; i++) {
+        if (check->seen[i / 8] & 1 << i % 8)
+            return wrong(check, "a cell is in two places");
+        check->seen[i / 8] |= (uint8_t)(1 << i % 8);
     }
+    check->n_seen += n;
+    return true;
+}
+
+static void check_segment(struct check *check, unsigned segment, uint32_t first)
+{
+    uint32_t bucket = (uint32_t)BUCKETS << segment;
+    uint32_t end = check->n_buckets < 2 * bucket ? check->n_buckets : 2 * bucket;
+    if (!first && end > bucket)
+        wrong(check, "a segment is missing");
+    if (!first || !take_segment(check, first, local_chain_segment_cells(segment)))
+        return;
+    for (uint32_t index = first; bucket < end && !check->wrong; bucket += BUCKETS_PER_CELL)
+        check_buckets_cell(check, index++, bucket, end);
+}
+
+static void check_segments(struct check *check)
+{
+    const union cell *cell = &check->store->cells[AT_SEGMENTS];
+    check->n_buckets = cell->segments.n_buckets;
+    if (cell->check != cell_sum(cell, AT_SEGMENTS) || cell->kind != CELL_SEGMENTS ||
+        check->n_buckets < BUCKETS || check->n_buckets > BUCKETS_MAX)
+        wrong(check, "the list of segments is damaged");
+    for (unsigned i = 0; i < SEGMENTS_MAX && !check->wrong; i++)
+        check_segment(check, i, cell->segments.first[i]);
 }
 
 static bool is_watched(const struct check *check, uint32_t index)
@@ -270,6 +312,7 @@ static bool check_ledger(struct check *check)
 
 static void check_everything(struct check *check)
 {
+    check_segments(check);
     check_buckets(check);
     check_observers(check);
     check_free(check);

@@ -130,7 +130,7 @@ static bool copy_if_chosen(struct snapshot *snapshot, struct tx *tx, uint32_t in
 static bool copy_bucket(struct snapshot *snapshot, struct tx *tx, uint32_t bucket,
                         const struct choice *choice)
 {
-    uint32_t next = local_names_bucket(tx, bucket);
+    uint32_t next = local_chain_first(tx, bucket);
     while (next && tx_is_ok(tx)) {
         const union cell *cell = local_tx_peek(tx, next);
         if (cell->kind == CELL_NAME && !copy_if_chosen(snapshot, tx, next, choice))
@@ -138,6 +138,18 @@ static bool copy_bucket(struct snapshot *snapshot, struct tx *tx, uint32_t bucke
         next = cell->chained.chain;
     }
     return true;
+}
+
+/* In one transaction: names move within their family. */
+static bool copy_family(struct snapshot *snapshot, struct tx *tx, uint32_t bucket,
+                        const struct choice *choice)
+{
+    bool room;
+    do {
+        room = copy_bucket(snapshot, tx, bucket, choice);
+        bucket = local_chain_relative(tx, bucket);
+    } while (bucket && room && tx_is_ok(tx));
+    return room;
 }
 
 static enum stile_status copy_all(struct snapshot *snapshot, struct store *store,
@@ -148,9 +160,9 @@ static enum stile_status copy_all(struct snapshot *snapshot, struct store *store
         bool room = true;
         if (!local_tx_begin(&tx, store))
             return local_tx_error(&tx, err);
-        while ((bucket = local_names_next_bucket(&tx, bucket)) < BUCKETS && room &&
+        while ((bucket = local_chain_next_family(&tx, bucket)) < BUCKETS && room &&
                tx.n_reads < TX_READS_STEP && tx_is_ok(&tx))
-            room = copy_bucket(snapshot, &tx, bucket++, choice);
+            room = copy_family(snapshot, &tx, bucket++, choice);
         if (!local_tx_commit(&tx))
             return local_tx_error(&tx, err);
         if (!room)

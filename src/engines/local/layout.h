@@ -8,9 +8,11 @@
  *     3 journal   how far the transaction under way has come (own check)
  *     4 tags      sequence and index of each journalled cell
  *    36 before    each journalled cell as it was
- *   292 buckets   heads of the hash chains of names and sessions
- * 11215 words     one for each of the next 65536 cells, if that is a name (quick.h; own check)
- * 27599 ...       names, claims, texts, sessions, observers, free cells
+ *   292 segments  where the hash chains are that have been added to the first (chains.h)
+ *   293 buckets   heads of the first hash chains of names and sessions
+ *  5755 words     65536, shared by the names in all cells behind (quick.h; own check)
+ * 22139 marks     one for each word (quick.h; own check)
+ * 30331 ...       names, claims, texts, sessions, observers, segments, free cells
  *
  * A bucket cell counts only if it has the ledger's generation, so that the table is emptied,
  * however much is in it, by one change of the ledger.
@@ -26,24 +28,28 @@
 /* A fuzzer reads the whole table thousands of times. */
 #ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
 #define BUCKET_BITS       5
+#define QUICK_SLOTS       64
 #define STATE_BYTES_FIRST (UINT64_C(2) << 20)
 #define STATE_BYTES_MAX   (UINT64_C(4) << 20)
 #else
-#define BUCKET_BITS       17
+#define BUCKET_BITS       16
+#define QUICK_SLOTS       65536
 #define STATE_BYTES_FIRST (UINT64_C(4) << 20)
 #define STATE_BYTES_MAX   (UINT64_C(4) << 30)
 #endif
 
 #define STATE_MAGIC   "stile-local"
-#define STATE_VERSION 3
+#define STATE_VERSION 4
 
 #define CELL_BYTES       64
 #define JOURNAL_MAX      256
 #define BUCKETS          (1 << BUCKET_BITS)
 #define BUCKETS_PER_CELL 12
+#define SEGMENTS_MAX     8
+#define BUCKETS_MAX      (BUCKETS << SEGMENTS_MAX)
 #define TEXT_BYTES       51
-#define QUICK_SLOTS      (BUCKETS / 2)
 #define QUICK_BYTES      16
+#define QUICK_MARK_BYTES 8
 
 #define STATE_CELLS_MAX ((uint32_t)(STATE_BYTES_MAX / CELL_BYTES))
 
@@ -54,9 +60,11 @@ enum cell_place {
     AT_JOURNAL,
     AT_TAGS,
     AT_BEFORE = AT_TAGS + JOURNAL_MAX * 8 / CELL_BYTES,
-    AT_BUCKETS = AT_BEFORE + JOURNAL_MAX,
+    AT_SEGMENTS = AT_BEFORE + JOURNAL_MAX,
+    AT_BUCKETS,
     AT_QUICK = AT_BUCKETS + (BUCKETS + BUCKETS_PER_CELL - 1) / BUCKETS_PER_CELL,
-    AT_FIRST = AT_QUICK + QUICK_SLOTS * QUICK_BYTES / CELL_BYTES,
+    AT_QUICK_MARKS = AT_QUICK + QUICK_SLOTS * QUICK_BYTES / CELL_BYTES,
+    AT_FIRST = AT_QUICK_MARKS + QUICK_SLOTS * QUICK_MARK_BYTES / CELL_BYTES,
 };
 
 #define BUCKET_CELLS (AT_QUICK - AT_BUCKETS)
@@ -71,6 +79,7 @@ enum cell_kind {
     CELL_TEXT,
     CELL_SESSION,
     CELL_OBSERVER,
+    CELL_SEGMENTS,
 };
 
 enum cell_claim_state {
@@ -119,6 +128,14 @@ struct buckets_cell {
     uint8_t kind;
 };
 
+struct segments_cell {
+    uint64_t check;
+    uint32_t n_buckets;
+    uint32_t first[SEGMENTS_MAX]; /* its first cell; 0: there is no such segment */
+    uint8_t unused[19];
+    uint8_t kind;
+};
+
 struct free_cell {
     uint64_t check;
     uint32_t next, prev;
@@ -150,7 +167,7 @@ struct name_cell {
     uint16_t n_held, n_waiting, n_ghosts;
     uint8_t n_watched : 6; /* observers; the name is not forgotten while there are any */
     uint8_t is_quick : 1;  /* open: its word names the holder (quick.h) */
-    uint8_t was_quick : 1; /* opened before, so that its tokens are in a block of its own */
+    uint8_t was_quick : 1; /* its latest token is in a block of its own */
     uint8_t kind;
 };
 
@@ -241,6 +258,7 @@ union cell {
     struct header_cell header;
     struct ledger_cell ledger;
     struct buckets_cell buckets;
+    struct segments_cell segments;
     struct free_cell free;
     struct chained_cell chained;
     struct name_cell name;

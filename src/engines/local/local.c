@@ -377,6 +377,7 @@ static enum entry enter_table(struct local *local, struct claim *claim, struct e
 {
     struct local_claim *lc = local_claim_of(claim);
     struct tx *tx = &e->tx;
+    lc->is_own = false;
     if (!local_tx_begin(tx, &local->env->store))
         return ENTRY_FAILED;
     if (!local_names_is_still(tx, lc->name, lc->born, claim->name_hash)) {
@@ -442,8 +443,10 @@ static void release_used(struct tx *tx, struct local *local, struct local_claim 
                          struct wakeups *wakeups)
 {
     lc->turn_ends_ns = 0;
-    if (local_queue_leave_quietly(tx, cell, lc->used && local->has_tag))
+    if (local_queue_leave_quietly(tx, cell, lc->used && local->has_tag)) {
+        lc->is_own = local_quick_is_own(tx, lc->name, lc->token);
         return;
+    }
     uint64_t now_ns = local_now(local);
     uint64_t since_ns = local_queue_waited_for_since(tx, cell);
     uint64_t from_ns = since_ns > lc->turn_ns ? since_ns : lc->turn_ns;
@@ -521,7 +524,7 @@ static bool may_touch(struct store *store)
 
 static bool may_take_quickly(const struct local *local, const struct local_claim *lc)
 {
-    return lc->used && local->has_tag && quick_has_slot(lc->name);
+    return lc->is_own && local->has_tag;
 }
 
 /* True: granted. False: the table decides. */

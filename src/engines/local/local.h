@@ -54,6 +54,7 @@ struct local_claim {
     bool more_ahead;
     enum claim_state state;
     bool used;             /* it has been released before, so a word is worth while */
+    bool is_own;           /* its latest token is in a block of its name's own (quick.h) */
     uint64_t token;        /* of its latest grant */
     uint64_t turn_ns;      /* when it was granted after another claim */
     uint64_t turn_ends_ns; /* fair=: until then it may take the lock again ahead of the waiters */

@@ -10,6 +10,7 @@
 
 #define READS_FOR_SWEEPS 96
 #define READS_ON_INSERT  16
+#define NAMES_PER_SWEEP  16
 #define EDITS_FOR_ENDING 200
 
 /* ---- sweeping ---- */
@@ -57,7 +58,7 @@ static void sweep_bucket(struct tx *tx, uint32_t bucket, const struct sweep *swe
 {
     struct swept *swept = sweep->swept;
     uint32_t now_s = (uint32_t)(sweep->now_ns / NS_PER_SEC);
-    uint32_t next = local_names_bucket(tx, bucket);
+    uint32_t next = local_chain_first(tx, bucket);
     while (next && tx->n_edits < sweep->edits) {
         const struct chained_cell *cell = local_chain_at(tx, next);
         uint32_t index = next;
@@ -75,15 +76,23 @@ static void sweep_bucket(struct tx *tx, uint32_t bucket, const struct sweep *swe
     }
 }
 
-/* Where chains are long, only some of the cell's buckets are swept; which ones differs from round
- * to round. */
+static void sweep_family(struct tx *tx, uint32_t bucket, const struct sweep *sweep)
+{
+    do {
+        sweep_bucket(tx, bucket, sweep);
+        bucket = local_chain_relative(tx, bucket);
+    } while (bucket && may_go_on(tx, sweep));
+}
+
+/* Where there are many names, only some of the cell's families are swept; which ones differs from
+ * round to round. */
 static void sweep_cell(struct tx *tx, uint32_t cell, const struct sweep *sweep)
 {
     uint32_t first = tx->sequence * UINT32_C(0x9e3779b1) >> 16;
     for (uint32_t i = 0; i < BUCKETS_PER_CELL && may_go_on(tx, sweep); i++) {
         uint32_t bucket = cell * BUCKETS_PER_CELL + (first + i) % BUCKETS_PER_CELL;
         if (bucket < BUCKETS)
-            sweep_bucket(tx, bucket, sweep);
+            sweep_family(tx, bucket, sweep);
     }
 }
 
@@ -91,6 +100,8 @@ static void sweep_cell(struct tx *tx, uint32_t cell, const struct sweep *sweep)
 static bool is_empty(struct tx *tx, uint32_t cell)
 {
     uint32_t generation = tx_ledger(tx)->generation, any = 0;
+    if (local_chain_relative(tx, cell * BUCKETS_PER_CELL))
+        return false;
     const struct buckets_cell *buckets = &tx_read(tx, AT_BUCKETS + cell, CELL_BUCKETS)->buckets;
     for (uint32_t i = 0; i < BUCKETS_PER_CELL; i++)
         any |= buckets->first[i];
@@ -130,7 +141,18 @@ static uint32_t insert(struct tx *tx, uint64_t hash, const char *text, size_t le
     name->born = ++ledger->n_born;
     ledger->n_names++;
     local_chain_insert(tx, hash, index, CELL_NAME);
+    local_chain_grow(tx);
     return tx_is_ok(tx) ? index : 0;
+}
+
+/* What an insertion's sweep can find are unused names in the cells that keep them, and names that a
+ * hold or delay has kept. Among many more that are in use it would mostly wait for the memory, so
+ * it does no more there than look at as many names as come. */
+static bool is_time_to_sweep(struct tx *tx)
+{
+    const struct ledger_cell *ledger = tx_ledger(tx);
+    uint64_t some = (KEPT_CELLS - AT_FIRST) / 2 + (uint64_t)ledger->n_kept;
+    return ledger->n_names < 2 * some || ledger->n_born % NAMES_PER_SWEEP == 0;
 }
 
 uint32_t local_names_open(struct tx *tx, uint64_t hash, const char *text, size_t len,
@@ -142,7 +164,8 @@ uint32_t local_names_open(struct tx *tx, uint64_t hash, const char *text, size_t
         return index;
     struct sweep sweep = {now_ns, NULL, tx->n_reads + READS_ON_INSERT,
                           tx->n_edits + EDITS_FOR_SWEEPS};
-    sweep_cells(tx, 1, &sweep);
+    if (is_time_to_sweep(tx))
+        sweep_cells(tx, 1, &sweep);
     return insert(tx, hash, text, len, now_ns);
 }
 
@@ -150,7 +173,7 @@ uint32_t local_names_open(struct tx *tx, uint64_t hash, const char *text, size_t
 
 static void end_bucket(struct tx *tx, uint32_t bucket, uint64_t now_ns)
 {
-    uint32_t next = local_names_bucket(tx, bucket);
+    uint32_t next = local_chain_first(tx, bucket);
     while (next && tx->n_edits < EDITS_FOR_ENDING && tx_is_ok(tx)) {
         const union cell *cell = local_tx_peek(tx, next);
         uint32_t index = next;
@@ -162,6 +185,14 @@ static void end_bucket(struct tx *tx, uint32_t bucket, uint64_t now_ns)
     }
 }
 
+static void end_family(struct tx *tx, uint32_t bucket, uint64_t now_ns)
+{
+    do {
+        end_bucket(tx, bucket, now_ns);
+        bucket = local_chain_relative(tx, bucket);
+    } while (bucket && tx_is_ok(tx));
+}
+
 static void remove_observers(struct tx *tx)
 {
     uint32_t first;
@@ -169,15 +200,15 @@ static void remove_observers(struct tx *tx)
         local_observers_remove(tx, first);
 }
 
-/* Each bucket until there is nothing left to change in it. */
+/* Each family until there is nothing left to change in it. */
 static void end_some(struct tx *tx, uint32_t *bucket, uint64_t now_ns)
 {
     remove_observers(tx);
     while (*bucket < BUCKETS && tx->n_edits == 0 && tx->n_reads < TX_READS_STEP && tx_is_ok(tx)) {
-        *bucket = local_names_next_bucket(tx, *bucket);
+        *bucket = local_chain_next_family(tx, *bucket);
         if (*bucket == BUCKETS || tx->n_reads >= TX_READS_STEP)
             break;
-        end_bucket(tx, *bucket, now_ns);
+        end_family(tx, *bucket, now_ns);
         *bucket += tx->n_edits == 0;
     }
 }
@@ -230,10 +261,11 @@ bool local_table_trim(struct store *store)
         !local_tx_begin(&tx, store))
         return false;
     uint32_t n_used = tx_ledger(&tx)->n_used;
-    bool more = tx_is_ok(&tx) && n_used > KEPT_CELLS && n_used <= store->n_cells &&
-                store->cells[n_used - 1].kind == CELL_FREE;
-    if (more)
+    bool more = tx_is_ok(&tx) && n_used > KEPT_CELLS && n_used <= store->n_cells;
+    if (more && store->cells[n_used - 1].kind == CELL_FREE)
         local_tx_trim(&tx);
+    else
+        more = more && local_chain_shrink(&tx);
     return local_tx_commit(&tx) && more;
 }
 
@@ -267,5 +299,6 @@ enum stile_status local_table_reset(struct store *store, struct stile_error *err
     ledger->first_observer = ledger->n_observers = ledger->n_sessions = ledger->sweep = 0;
     ledger->n_used = AT_FIRST;
     ledger->n_cells = STATE_BYTES_FIRST / CELL_BYTES;
+    local_chain_reset(&tx);
     return local_tx_commit(&tx) ? STILE_OK : local_tx_error(&tx, err);
 }

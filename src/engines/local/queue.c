@@ -66,6 +66,8 @@ static bool grant(struct tx *tx, struct name_cell *name, uint32_t index, uint64_
     struct claim_cell *claim = tx_edit_claim(tx, index);
     store_note_token(tx->store, token);
     claim->token = name->token = token;
+    if (token % QUICK_BLOCK == 0)
+        name->was_quick = false;
     claim->state = CLAIM_HELD;
     claim->woken = false;
     claim->since_ns = now_ns;
@@ -330,10 +332,8 @@ bool local_queue_leave_quietly(struct tx *tx, uint32_t index, bool open)
         return false;
     uint32_t name_index = claim->name;
     unlink_claim(tx, index);
-    if (local_names_is_far_up(name_index, name))
+    if (!open || name->first || !local_quick_open(tx, name_index))
         local_names_drop_if_idle(tx, name_index);
-    else if (open && !name->first)
-        local_quick_open(tx, name_index);
     return true;
 }
 

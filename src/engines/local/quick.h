@@ -27,9 +27,17 @@
 #define QUICK_TOKENS   (UINT64_C(1) << 56)
 
 /* Tokens are opened in blocks. `top` covers a whole block before its first token can be granted,
- * and a handle recognises its name by the block: none is ever used in the same slot by two names.
+ * and a handle recognises its name by the block: none is ever opened in the same slot by two names.
  */
 #define QUICK_BLOCK UINT64_C(4096)
+
+/* A slot's mark: the latest block opened in it, and which of the names that share it had that
+ * opened. The low bits, which the first token of a block does not need:
+ *
+ *     bit 0       makes the number of set bits even
+ *     bits 1..11  1 + the number of the owner among the cells that share the slot; 0: none */
+#define QUICK_OWNERS_MAX 2047
+_Static_assert(STATE_CELLS_MAX / QUICK_SLOTS <= QUICK_OWNERS_MAX, "every owner fits into a mark");
 
 static inline uint64_t quick_sealed(uint64_t word)
 {
@@ -59,19 +67,14 @@ static inline bool quick_same_block(uint64_t a, uint64_t b)
     return a / QUICK_BLOCK == b / QUICK_BLOCK;
 }
 
-/* Whether a name in this cell has a word. */
-static inline bool quick_has_slot(uint32_t name)
-{
-    return name - AT_FIRST < QUICK_SLOTS;
-}
-
+/* name: at least AT_FIRST. */
 static inline struct quick *quick_slot(const struct store *store, uint32_t name)
 {
-    return (struct quick *)&store->cells[AT_QUICK] + (name - AT_FIRST);
+    return (struct quick *)&store->cells[AT_QUICK] + (name - AT_FIRST) % QUICK_SLOTS;
 }
 
-/* *token: that of the caller's latest grant of this name, and afterwards that of this one. The name
- * need not be in this cell any longer. */
+/* *token: that of the caller's latest grant of this name, in a block of the name's own, and
+ * afterwards that of this one. The name need not be in this cell any longer. */
 static inline bool quick_take(const struct store *store, uint32_t name, uint64_t *token,
                               uint64_t session, uint64_t now_ns)
 {
@@ -110,7 +113,14 @@ bool local_quick_freeze(struct quick_truth *truth, struct tx *tx, uint32_t name)
 /* The same without freezing it. */
 bool local_quick_read(struct quick_truth *truth, struct tx *tx, uint32_t name);
 
-/* The transaction opens the name, which has neither claims nor observers, when it is committed. */
-void local_quick_open(struct tx *tx, uint32_t name);
+/* The transaction opens the name, which has neither claims nor observers, when it is committed.
+ * False: it does not, because another open name has the slot or there is no block left. */
+bool local_quick_open(struct tx *tx, uint32_t name);
+
+/* Whether a handle with this token may take the name by its word once that is open. */
+bool local_quick_is_own(struct tx *tx, uint32_t name, uint64_t token);
+
+/* For check.c: whether the slot is marked as this name's. */
+bool local_quick_is_marked(const struct store *store, uint32_t name);
 
 #endif

@@ -98,6 +98,8 @@ void local_store_format(struct store *store, const uint8_t boot[16], uint32_t ep
     ledger->n_used = AT_FIRST;
     ledger->n_cells = store->n_cells;
     ledger->generation = 1;
+    store->cells[AT_SEGMENTS].segments.n_buckets = BUCKETS;
+    seal(store, AT_SEGMENTS, CELL_SEGMENTS);
     for (uint32_t i = AT_BUCKETS; i < AT_QUICK; i++)
         seal(store, i, CELL_BUCKETS);
     store->cells[AT_LOCK].lock.top = ledger->floor;
@@ -449,42 +451,68 @@ union cell *local_tx_edit_first(struct tx *tx, uint32_t index, enum cell_kind ki
 
 /* ---- room ---- */
 
-static bool grow(struct tx *tx, struct ledger_cell *ledger)
+/* Why the file cannot get longer. */
+struct refusal {
+    int native;
+    const char *why;
+};
+
+/* Makes room for n more cells, in steps that double the file. */
+static bool grow(struct tx *tx, struct ledger_cell *ledger, uint32_t n, struct refusal *refusal)
 {
-    uint64_t from = (uint64_t)ledger->n_cells * CELL_BYTES, to = 2 * from;
-    if (to > STATE_BYTES_MAX) {
-        local_tx_fail(tx, STILE_REFUSED, 0, "the state file has reached its limit of 4 GiB");
+    uint64_t from = (uint64_t)ledger->n_cells * CELL_BYTES, to = from;
+    uint64_t wanted = ((uint64_t)ledger->n_used + n) * CELL_BYTES;
+    while (to > 0 && to <= STATE_BYTES_MAX && to < wanted)
+        to *= 2;
+    if (to == from)
+        return true;
+    *refusal = (struct refusal){0, "the state file has reached its limit of 4 GiB"};
+    if (to > STATE_BYTES_MAX)
         return false;
-    }
-    if (to > tx->store->mapped_bytes) {
-        local_tx_fail(tx, STILE_REFUSED, ENOMEM,
-                      "the state file outgrows this process's address space");
+    *refusal = (struct refusal){ENOMEM, "the state file outgrows this process's address space"};
+    if (to > tx->store->mapped_bytes)
         return false;
-    }
     int rc = local_store_reserve(tx->store->fd, from, to);
-    if (rc) {
-        local_tx_fail(tx, STILE_REFUSED, rc, "no room for the state file to grow");
-        return false;
-    }
-    ledger->n_cells *= 2;
-    return true;
+    *refusal = (struct refusal){rc, "no room for the state file to grow"};
+    if (!rc)
+        ledger->n_cells = (uint32_t)(to / CELL_BYTES);
+    return rc == 0;
+}
+
+union cell *local_tx_unused_cell(struct tx *tx, uint32_t index)
+{
+    if (index >= AT_FIRST && index < tx_ledger(tx)->n_used && is_inside(tx->store, index))
+        return &tx->store->cells[index];
+    local_tx_fail(tx, STILE_CORRUPT, 0, "it has been truncated");
+    return NULL;
 }
 
 /* Cells above n_used have never been used: they are made valid before they are journalled. */
 static uint32_t take_unused(struct tx *tx, struct ledger_cell *ledger)
 {
-    if (ledger->n_used >= ledger->n_cells && !grow(tx, ledger))
-        return 0;
-    uint32_t index = ledger->n_used;
-    if (!is_inside(tx->store, index)) {
-        local_tx_fail(tx, STILE_CORRUPT, 0, "it has been truncated");
+    struct refusal refusal;
+    if (!grow(tx, ledger, 1, &refusal)) {
+        local_tx_fail(tx, STILE_REFUSED, refusal.native, refusal.why);
         return 0;
     }
-    union cell *cell = &tx->store->cells[index];
+    uint32_t index = ledger->n_used++;
+    union cell *cell = local_tx_unused_cell(tx, index);
+    if (!cell)
+        return 0;
     *cell = (union cell){.free.kind = CELL_FREE};
     cell->check = cell_sum(cell, index);
-    ledger->n_used++;
     return index;
+}
+
+uint32_t local_tx_take_run(struct tx *tx, uint32_t n)
+{
+    struct refusal refusal;
+    struct ledger_cell *ledger = tx_edit_ledger(tx);
+    if (!tx_is_ok(tx) || !grow(tx, ledger, n, &refusal))
+        return 0;
+    uint32_t first = ledger->n_used;
+    ledger->n_used += n;
+    return first;
 }
 
 static uint32_t take_free(struct tx *tx, struct ledger_cell *ledger)

@@ -165,6 +165,11 @@ static inline union cell *tx_edit(struct tx *tx, uint32_t index, enum cell_kind 
 
 /* A new cell is zeroed but for its kind. 0: failed. */
 uint32_t local_tx_alloc(struct tx *tx, enum cell_kind kind);
+/* n cells that stand together, behind all others and not yet valid. 0: there is no room for them,
+ * and the transaction goes on. They are not given back one by one: n_used is set back. */
+uint32_t local_tx_take_run(struct tx *tx, uint32_t n);
+/* One of them, for what has to be written before anything refers to it. NULL: failed. */
+union cell *local_tx_unused_cell(struct tx *tx, uint32_t index);
 void local_tx_free(struct tx *tx, uint32_t index, enum cell_kind kind);
 
 /* Takes free cells from the end of the file, as many as one transaction can. */

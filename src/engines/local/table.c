@@ -1,92 +1,13 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of names and sessions: hash chains, texts, names, sessions and observers. Queues are in
- * queue.c, sweeping in names.c. */
+/* The table of names and sessions: texts, names, sessions and observers. Chains are in chains.c,
+ * queues in queue.c, sweeping in names.c. */
 #include <string.h>
 #include <unistd.h>
 
 #include "base/name.h"
 #include "engines/local/liveness.h"
 #include "engines/local/table.h"
-
-/* ---- hash chains ---- */
-
-uint32_t local_names_bucket_of(uint64_t key)
-{
-    return (uint32_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> (64 - BUCKET_BITS));
-}
-
-static uint32_t bucket_cell(uint32_t bucket)
-{
-    return AT_BUCKETS + bucket / BUCKETS_PER_CELL;
-}
-
-/* A cell of an earlier generation is empty. */
-uint32_t local_names_bucket(struct tx *tx, uint32_t bucket)
-{
-    const struct buckets_cell *cell = &tx_read(tx, bucket_cell(bucket), CELL_BUCKETS)->buckets;
-    uint32_t generation = cell->generation, first = cell->first[bucket % BUCKETS_PER_CELL];
-    return first && generation == tx_ledger(tx)->generation ? first : 0;
-}
-
-uint32_t local_names_next_bucket(struct tx *tx, uint32_t bucket)
-{
-    uint32_t generation = tx_ledger(tx)->generation;
-    while (bucket < BUCKETS && tx->n_reads < TX_READS_STEP && tx_is_ok(tx)) {
-        const struct buckets_cell *cell = &tx_read(tx, bucket_cell(bucket), CELL_BUCKETS)->buckets;
-        do
-            if (cell->generation == generation && cell->first[bucket % BUCKETS_PER_CELL])
-                return bucket;
-        while (++bucket % BUCKETS_PER_CELL && bucket < BUCKETS);
-    }
-    return bucket;
-}
-
-static uint32_t *edit_bucket(struct tx *tx, uint32_t bucket)
-{
-    uint32_t generation = tx_ledger(tx)->generation;
-    struct buckets_cell *cell = &tx_edit(tx, bucket_cell(bucket), CELL_BUCKETS)->buckets;
-    if (cell->generation != generation) {
-        memset(cell->first, 0, sizeof cell->first);
-        cell->generation = generation;
-    }
-    return &cell->first[bucket % BUCKETS_PER_CELL];
-}
-
-static const union cell nothing;
-
-/* Names and sessions share the chains, so the kind is checked after the read. */
-const struct chained_cell *local_chain_at(struct tx *tx, uint32_t index)
-{
-    const union cell *cell = local_tx_peek(tx, index);
-    if (cell->kind != CELL_NAME && cell->kind != CELL_SESSION)
-        local_tx_fail(tx, STILE_CORRUPT, 0, "a hash chain links to a wrong cell");
-    return tx_is_ok(tx) ? &cell->chained : &nothing.chained;
-}
-
-void local_chain_insert(struct tx *tx, uint64_t key, uint32_t index, enum cell_kind kind)
-{
-    uint32_t bucket = local_names_bucket_of(key);
-    uint32_t *first = edit_bucket(tx, bucket);
-    tx_edit(tx, index, kind)->chained.chain = *first;
-    *first = index;
-}
-
-static void chain_remove(struct tx *tx, uint64_t key, uint32_t index)
-{
-    uint32_t bucket = local_names_bucket_of(key), at = local_names_bucket(tx, bucket), before = 0;
-    while (at && at != index) {
-        before = at;
-        at = local_chain_at(tx, at)->chain;
-    }
-    uint32_t rest = at ? local_chain_at(tx, at)->chain : 0;
-    if (!at)
-        local_tx_fail(tx, STILE_CORRUPT, 0, "a cell is missing in its hash chain");
-    else if (before)
-        tx_edit(tx, before, (enum cell_kind)local_tx_peek(tx, before)->kind)->chained.chain = rest;
-    else
-        *edit_bucket(tx, bucket) = rest;
-}
 
 /* ---- texts ---- */
 
@@ -157,7 +78,7 @@ static bool is_named(struct tx *tx, const struct chained_cell *cell, uint64_t ha
 
 uint32_t local_names_find(struct tx *tx, uint64_t hash, const char *text, size_t len)
 {
-    uint32_t next = local_names_bucket(tx, local_names_bucket_of(hash));
+    uint32_t next = local_chain_first(tx, local_chain_bucket(tx, hash));
     while (next) {
         const struct chained_cell *cell = local_chain_at(tx, next);
         if (is_named(tx, cell, hash, text, len))
@@ -188,7 +109,7 @@ void local_names_forget(struct tx *tx, uint32_t index)
     ledger->n_names--;
     if (name.spare)
         local_tx_free(tx, name.spare, CELL_CLAIM);
-    chain_remove(tx, name.hash, index);
+    local_chain_remove(tx, name.hash, index);
     local_text_free(tx, name.text);
     local_tx_free(tx, index, CELL_NAME);
 }
@@ -233,7 +154,7 @@ bool local_names_is_still(struct tx *tx, uint32_t index, uint32_t born, uint64_t
 /* They are in the chains by what a word has of them (quick.h). */
 static uint32_t find_session(struct tx *tx, uint64_t id, uint64_t mask)
 {
-    uint32_t next = local_names_bucket(tx, local_sessions_bucket_of(id));
+    uint32_t next = local_chain_first(tx, local_chain_bucket(tx, id & QUICK_TAG_MASK));
     while (next) {
         const union cell *cell = local_tx_peek(tx, next);
         if (cell->kind == CELL_SESSION && ((cell->session.id ^ id) & mask) == 0 &&
@@ -242,11 +163,6 @@ static uint32_t find_session(struct tx *tx, uint64_t id, uint64_t mask)
         next = local_chain_at(tx, next)->chain;
     }
     return 0;
-}
-
-uint32_t local_sessions_bucket_of(uint64_t id)
-{
-    return local_names_bucket_of(id & QUICK_TAG_MASK);
 }
 
 uint64_t local_sessions_by_tag(struct tx *tx, uint64_t tag)
@@ -293,7 +209,7 @@ void local_sessions_drop(struct tx *tx, uint64_t id)
     if (!index)
         return;
     uint32_t text = tx_read(tx, index, CELL_SESSION)->session.text;
-    chain_remove(tx, id & QUICK_TAG_MASK, index);
+    local_chain_remove(tx, id & QUICK_TAG_MASK, index);
     local_text_free(tx, text);
     local_tx_free(tx, index, CELL_SESSION);
     struct ledger_cell *ledger = tx_edit_ledger(tx);

@@ -11,6 +11,7 @@
 
 #include <stddef.h>
 
+#include "engines/local/chains.h"
 #include "engines/local/quick.h"
 #include "io/loop.h"
 
@@ -19,8 +20,8 @@
 
 /* An unused name is kept for a while, because its next use is then quicker; but only at the start
  * of the file, so that its end can be given back. Beyond these cells a name goes as soon as it is
- * idle. */
-#define KEPT_CELLS (AT_FIRST + BUCKETS / 2)
+ * idle, unless it is open: then a sweep closes it first. */
+#define KEPT_CELLS (AT_FIRST + 65536)
 
 /* ---- wake-ups, sent once the transaction is committed ---- */
 
@@ -81,11 +82,6 @@ void local_names_drop_if_idle(struct tx *tx, uint32_t name);
 void local_names_forget(struct tx *tx, uint32_t name);
 bool local_names_is_far_up(uint32_t index, const struct name_cell *name);
 bool local_names_is_to_go(uint32_t name, const struct chained_cell *cell, uint32_t now_s);
-uint32_t local_names_bucket_of(uint64_t key);
-uint32_t local_names_bucket(struct tx *tx, uint32_t bucket); /* the first cell of its chain */
-/* The next bucket, this one included, that has a chain; or how far the transaction's step went.
- * BUCKETS: there is none. */
-uint32_t local_names_next_bucket(struct tx *tx, uint32_t bucket);
 
 /* Whole cells, and a NUL. */
 #define NAME_TEXT_MAX ((STILE_NAME_MAX / TEXT_BYTES + 1) * TEXT_BYTES)
@@ -104,7 +100,6 @@ bool local_sessions_add(struct tx *tx, uint64_t id, int64_t pid, uint64_t now_ns
 uint32_t local_sessions_find(struct tx *tx, uint64_t id);
 /* The id of the session whose words have this tag, or 0: it is gone. */
 uint64_t local_sessions_by_tag(struct tx *tx, uint64_t tag);
-uint32_t local_sessions_bucket_of(uint64_t id);
 void local_sessions_drop(struct tx *tx, uint64_t id);
 
 uint32_t local_observers_add(struct tx *tx, uint64_t session, uint32_t id, uint32_t name);
@@ -134,12 +129,6 @@ uint32_t local_text_store(struct tx *tx, const char *bytes, size_t len);
 void local_text_load(struct tx *tx, uint32_t text, char *bytes, size_t len);
 void local_text_free(struct tx *tx, uint32_t text);
 
-/* ---- hash chains (table.c) ---- */
-
-void local_chain_insert(struct tx *tx, uint64_t key, uint32_t cell, enum cell_kind kind);
-/* The name or session in this cell of a chain. */
-const struct chained_cell *local_chain_at(struct tx *tx, uint32_t cell);
-
 /* ---- claims (queue.c) ---- */
 
 struct claim_request {
@@ -164,7 +153,7 @@ void local_queue_leave(struct tx *tx, uint32_t claim, enum leave_how how, uint64
                        struct wakeups *wakeups);
 /* The usual release: without waiters, observers or a hold, so no wake-up is sent and the clock is
  * not read. False: it is not that simple; nothing has been done. open: the next claim may take the
- * name by its word, if it is one that is kept. */
+ * name by its word. */
 bool local_queue_leave_quietly(struct tx *tx, uint32_t claim, bool open);
 
 /* Closes an open name: from here on its list of claims names the holder. To be called before
