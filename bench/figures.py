@@ -335,21 +335,38 @@ def names_open_rows(lines, few, most):
     return rows
 
 
+def names_flat_rows(some, many, bare_some, bare_many):
+    """What one of many costs, compared with one of some: the caches' part is in the bare table as well."""
+    rows = []
+    for key, what in (("take_ns", "acquire"), ("give_ns", "release"), ("again_ns", "each again in turn")):
+        beside = "" if key not in bare_many else "bare table %s, %.1f x" % (
+            time_text(bare_many[key]), bare_many[key] / bare_some[key])
+        growth = many[key] / some[key]
+        rows.append(row("  %s, one of %d to one of %d" % (what, many["names"], some["names"]),
+                        "%s to %s" % (time_text(many[key]), time_text(some[key])), beside, growth))
+    return rows
+
+
 def names(bench):
     in_turn, at_once = (1000000, 100000) if bench.quick else (10000000, 1000000)
+    some_in_turn = bench.run("names", bench.path("names-turn-some"), "turn", 10000)[0]
     turn = bench.run("names", bench.path("names-turn"), "turn", in_turn)[0]
-    held = bench.run("names", bench.path("names-held"), "held", at_once)[0]
+    bare_some, some = bench.run("names", bench.path("names-held-some"), "held", 10000)
+    bare, held = bench.run("names", bench.path("names-held"), "held", at_once)
     opened = names_opened(bench, 10, at_once)
     rows = [row("%d names in turn" % in_turn, "%.1f us each, file %.1f MiB" % (
                 turn["each_ns"] / 1e3, turn["file_bytes"] / 2**20), "", None, "10 MiB",
                 turn["file_bytes"] <= 10 * 2**20),
+            row("  one of %d to one of 10000" % in_turn, "", "", turn["each_ns"] / some_in_turn["each_ns"],
+                "flat: 1.5 x", turn["each_ns"] <= 1.5 * some_in_turn["each_ns"]),
             row("%d names held at once" % at_once, "acquire %.1f, release %.1f us; %.0f B each" % (
                 held["take_ns"] / 1e3, held["give_ns"] / 1e3, held["file_bytes"] / at_once)),
             row("  file when all are released", "%.1f MiB" % (held["left_bytes"] / 2**20),
                 "full: %.1f MiB" % (held["file_bytes"] / 2**20), None, "10 MiB",
                 held["left_bytes"] <= 10 * 2**20)]
+    rows += names_flat_rows(some, held, bare_some, bare)
     rows += names_open_rows(opened, 10, at_once)
-    return rows, {"names": {"turn": turn, "held": held, "open": opened}}
+    return rows, {"names": {"turn": turn, "held": held, "bare": bare, "open": opened}}
 
 
 def cells(bench):
