@@ -5,6 +5,7 @@ killed, transactions in each other's way, holders that are stopped, clocks that 
 import os
 import re
 import signal
+import threading
 import time
 
 import MySQLdb
@@ -13,7 +14,7 @@ from cluster_kit import outlives_forgotten_connections
 from sql_kit import client_clock_jumps
 from mysql_kit import on_server, token_of, use, wait_for
 import sql_scenes
-from cutter import Cutter
+from cutter import Cutter, Keeper
 from kit import expect, run_tests, spin
 
 LOCK_WAITS = ("select trx_mysql_thread_id from information_schema.innodb_trx "
@@ -161,22 +162,125 @@ def release_with_a_hold_is_killed(t, server):
     expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
 
 
+def count(server, what):
+    return int(server.sql("select variable_value from information_schema.global_status where "
+                          "variable_name = '%s'" % what))
+
+
+def sleep_of_waiter(server):
+    """The statement in which the waiter's client sleeps, once its row says how to wake it."""
+    spin(lambda: server.sql("select count(*) from stile_claim where bell is not null") == "1")
+    spin(lambda: len(server.sql(ASLEEP).split()) == 1)
+    return server.sql("select info from information_schema.processlist where state = 'User lock'")
+
+
 @on_server(mode="table")
 def waiter_is_woken(t, server):
     """The next waiter is woken, and only its sleep is ended"""
     cursor = other(server)
-    kills = "select variable_value from information_schema.global_status where " \
-            "variable_name = 'com_kill'"
     cursor.execute("select get_lock('stile bell', 0)")
     held = t.hold("x", "--ttl", "60s")
     waiting = wait_for(t)
-    spin(lambda: len(server.sql(ASLEEP).split()) == 1)
-    spin(lambda: server.sql("select count(*) from stile_claim where bell is not null") == "1")
-    expect(server.sql(kills), "0")
+    sleep_of_waiter(server)
+    before = count(server, "com_kill")
     t.release(held)
     expect(waiting.line(), "2")
     expect(waiting.wait(), 0)
-    expect(server.sql(kills), "1")
+    expect(count(server, "com_kill"), before + 1)
+
+
+@on_server(mode="table")
+def wake_up_overtakes_the_sleep(t, server):
+    """A KILL that comes when the session does not sleep yet: the grant is seen before it does"""
+    held = t.hold("x", "--ttl", "3600s")
+    with Keeper(server.port, b"CALL stile_table_await") as keeper:
+        use(t, server, "mysql://root@127.0.0.1:%d/tests?mode=table" % keeper.port)
+        waiting = wait_for(t, "x", "--ttl", "3600s")
+        keeper.kept.wait()
+        spin(lambda: server.sql("select count(*) from stile_claim where bell is not null") == "1")
+        before = count(server, "com_kill")
+        t.release(held)
+        expect(count(server, "com_kill"), before + 1)
+        # Else it would have a second to confirm. It looks by itself after a third of its TTL only.
+        server.sql("update stile_claim set expires_at = utc_timestamp() + interval 1 hour where held")
+        keeper.go.set()
+        expect(waiting.line(), "2")
+        expect(waiting.wait(), 0)
+
+
+@on_server(mode="table")
+def grant_is_seen_before_sleep(t, server):
+    """The procedure in which a client sleeps returns what was granted before, and uses no table while it sleeps"""
+    t.hold("x", "--ttl", "60s")
+    server.sql("update stile_claim set bell = 'its-client', confirmed = false")
+    owner = server.sql("select owner from stile_claim")
+    expect(server.sql("call stile_table_await('its-client', 'nobody has this', 60)"), "NULL\t" + owner)
+    expect(server.sql("call stile_table_await('another', 'nobody has this', 60)"), "1")
+    cursor = other(server)
+    cursor.execute("select get_lock('taken', 0)")
+    thread = threading.Thread(target=lambda: server.sql("call stile_table_await('another', 'taken', 60)"))
+    thread.start()
+    spin(lambda: len(server.sql(ASLEEP).split()) == 1)
+    expect(server.sql("select count(*) from information_schema.innodb_trx"), "0")
+    server.sql("set lock_wait_timeout = 1; alter table stile_claim comment = 'changed'")
+    cursor.execute("select release_lock('taken')")
+    thread.join()
+
+
+@on_server(mode="table")
+def repeated_release_wakes(t, server):
+    """A release that was carried out before, perhaps without waking anybody, wakes the next waiter"""
+    t.hold("x", "--ttl", "60s")
+    server.sql("update stile_claim set bell = '0123456789abcdef', confirmed = false")
+    cursor = other(server)
+    cursor.execute("select get_lock('stile bell 0123456789abcdef', 0)")
+    before = count(server, "com_kill")
+    expect(server.sql("call stile_table_release('x', 'gone', false)"), "f")
+    expect(count(server, "com_kill"), before + 1)
+    expect(server.sql("call stile_table_release('y', 'gone', false)"), "f")
+    expect(count(server, "com_kill"), before + 1)
+
+
+def another_user_releases(t, server, creator, sure):
+    """ann waits for what bob holds, and neither may end the sessions of others."""
+    for user in "ann", "bob", "dba":
+        server.sql("create user %s@'%%'; grant select, insert, update, delete, execute on tests.* to %s@'%%'"
+                   % (user, user))
+    server.sql("grant all on tests.* to dba@'%'; drop procedure stile_table_await")
+    url = "mysql://%%s@127.0.0.1:%d/tests" % server.port
+    expect(t.stile("setup", url % creator).returncode, 0)
+    use(t, server, url % "bob" + "?mode=table")
+    held = t.hold("x", "--ttl", "60s")
+    use(t, server, url % "ann" + "?mode=table")
+    waiting = wait_for(t, "x", "--ttl", "60s")
+    expect("p_sleep" in sleep_of_waiter(server), sure)
+    t.release(held)
+    assert int(waiting.line()) > 1
+    expect(waiting.wait(), 0)
+
+
+@on_server(mode="table")
+def woken_by_another_user(t, server):
+    """A user who may not end the sessions of others wakes them, with the rights of who ran setup"""
+    another_user_releases(t, server, "root", True)
+
+
+@on_server(mode="table")
+def not_woken_by_another_user(t, server):
+    """Where who ran setup has no such right either, the waiter looks by itself"""
+    another_user_releases(t, server, "dba", False)
+
+
+@on_server(mode="table")
+def older_schema(t, server):
+    """Without the procedure in which clients sleep: the next waiter is woken all the same"""
+    server.sql("drop procedure stile_table_await")
+    held = t.hold("x", "--ttl", "60s")
+    waiting = wait_for(t, "x", "--ttl", "60s")
+    expect("p_sleep" in sleep_of_waiter(server), False)
+    t.release(held)
+    expect(waiting.line(), "2")
+    expect(waiting.wait(), 0)
 
 
 @on_server(mode="table")
@@ -198,16 +302,16 @@ def shared_session_is_killed(t, server):
 
 @on_server(mode="table")
 def parked_waiters_only_look(t, server):
-    """Waiters that can do nothing but wait write nothing; then each has its turn, in order"""
-    def count(what):
-        return int(server.sql("select variable_value from information_schema.global_status where "
-                              "variable_name = '%s'" % what))
+    """Waiters that can do nothing but wait send nothing; then each has its turn, in order"""
     held = t.hold("x", "--ttl", "60s")
-    waiting = [wait_for(t, "x", "--ttl", "60s") for _ in range(6)]
-    spin(lambda: server.sql("select count(*) from stile_claim where bell is not null") == "6")
-    writes, reads = count("handler_update"), count("com_select")
-    spin(lambda: count("com_select") > reads + 100)
-    expect(count("handler_update"), writes)
+    waiting = []
+    for n in range(1, 7):  # unwatched: whoever watches, asks
+        waiting.append(t.start("run", "--ttl", "60s", "x", "--", "sh", "-c", "echo $STILE_TOKEN"))
+        spin(lambda: server.sql("select count(*) from stile_claim where bell is not null") == str(n))
+    spin(lambda: len(server.sql(ASLEEP).split()) == 6)
+    writes, reads = count(server, "handler_update"), count(server, "com_select")
+    expect([count(server, "com_select") for _ in range(100)], list(range(reads + 1, reads + 101)))
+    expect(count(server, "handler_update"), writes)
     t.release(held)
     expect([int(one.line()) for one in waiting], [2, 3, 4, 5, 6, 7])
     expect([one.wait() for one in waiting], [0] * 6)
@@ -280,6 +384,7 @@ def client_clock_is_changed(t, server):
 
 
 run_tests([server_crashes, disk_is_full, forgotten_connections, session_is_killed, statement_is_killed, answers_are_lost,
-           release_with_a_hold_is_killed, waiter_is_woken, shared_session_is_killed,
+           release_with_a_hold_is_killed, waiter_is_woken, wake_up_overtakes_the_sleep, grant_is_seen_before_sleep,
+           repeated_release_wakes, woken_by_another_user, not_woken_by_another_user, older_schema, shared_session_is_killed,
            parked_waiters_only_look, waiter_is_killed, deadlock_victim, row_is_locked_for_long,
            hostile_defaults, holder_is_stopped, client_clock_is_changed])

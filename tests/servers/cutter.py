@@ -10,6 +10,11 @@ Or other words reach the server instead:
 
     with Rewriter(server.port, b"words", b"other") as rewriter:
         rewriter.port
+
+Or what a client sends with these words is kept until it is let go:
+
+    with Keeper(server.port, b"words") as keeper:
+        keeper.port, keeper.kept.wait(), keeper.go.set()
 """
 import contextlib
 import select
@@ -69,3 +74,20 @@ class Rewriter(Cutter):
         with source, sink, contextlib.suppress(OSError):
             while data := source.recv(1 << 20):
                 sink.sendall(change(data))
+
+
+class Keeper(Rewriter):
+    def __init__(self, port, words):
+        super().__init__(port, words, words)
+        self.kept, self.go = threading.Event(), threading.Event()
+
+    def pass_on(self, near, far):
+        pump = threading.Thread(target=self.copy, args=(far, near, lambda data: data), daemon=True)
+        pump.start()
+        self.copy(near, far, self.keep)
+
+    def keep(self, data):
+        if self.words in data:
+            self.kept.set()
+            self.go.wait()
+        return data

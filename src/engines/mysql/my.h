@@ -48,7 +48,9 @@ struct my {
     struct session *sleeper; /* mode=table: sleeps until a claim is granted; NULL: none */
     uint64_t sleep_id;       /* the shared session whose lock it waits for to sleep */
     uint64_t wakeup_again_ns;
-    struct timer wakeup_check; /* while it sleeps: a wake-up may have been missed */
+    bool sure;                 /* no wake-up is missed, whoever has to send it */
+    bool awake;                /* the sleeper: until the claims that were granted are confirmed */
+    struct timer wakeup_check; /* not sure: a wake-up may have been missed; awake: for too long */
     struct session *writer;    /* cells: waits for rows that others have locked; NULL: none */
     struct options options;
     bool bare;   /* there is no schema: no tokens, no holds */
@@ -60,6 +62,7 @@ struct my {
     bool ends;           /* and they can have an end */
     unsigned records;    /* counts them: now and then old ones are deleted */
     bool mariadb;        /* else it is MySQL */
+    bool several;        /* its server is one of several primaries */
     int64_t started_ns;  /* when the server was started, on our clock */
     uint64_t job_claims; /* counts them: each has a tag of its own */
     struct opening opening;

@@ -150,6 +150,7 @@ DROP PROCEDURE IF EXISTS stile_make_tokens;
 DROP PROCEDURE IF EXISTS stile_table_settle;
 DROP PROCEDURE IF EXISTS stile_table_grant;
 DROP PROCEDURE IF EXISTS stile_table_ring;
+DROP PROCEDURE IF EXISTS stile_table_await;
 DROP PROCEDURE IF EXISTS stile_table_claim;
 DROP PROCEDURE IF EXISTS stile_table_release;
 DROP PROCEDURE IF EXISTS stile_table_break;
@@ -243,18 +244,40 @@ BEGIN
 END//
 
 -- Wakes the clients that were granted a lock, by ending the sleep of the session that has the
--- client's lock. A client that this user may not wake polls by itself.
-CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_table_ring() SQL SECURITY INVOKER
+-- client's lock, and counts them. It runs with its creator's privileges, so that a client can be woken by
+-- another user: only a session with a lock of that name is hit. Its callers have committed, and ignore an error.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_table_ring() SQL SECURITY DEFINER
 BEGIN
     DECLARE v_session BIGINT UNSIGNED;
-    DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN END;
+    DECLARE v_failed BOOLEAN;
+    DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET v_failed = TRUE;
+    SET @stile_rung = 0;
     WHILE LENGTH(@stile_bells) > 0 DO
-        SET v_session = IS_USED_LOCK(CONCAT('stile bell ', LEFT(@stile_bells, 16)));
+        SET v_session = IS_USED_LOCK(CONCAT('stile bell ', LEFT(@stile_bells, 16))), v_failed = FALSE;
         SET @stile_bells = SUBSTRING(@stile_bells, 17);
         IF v_session <> CONNECTION_ID() THEN
             KILL QUERY v_session;
+            SET @stile_rung = @stile_rung + IF(v_failed, 0, 1);
         END IF;
     END WHILE;
+END//
+
+-- Sleeps until stile_table_ring() ends it, or the lock p_sleep is free, or p_seconds have passed: the column is
+-- what GET_LOCK returns. Where claims of this client were granted, and not confirmed yet, it returns at once:
+-- NULL, and their owners. A ring before this call ended nothing, but the grant was committed before it, and is
+-- seen here. A ring during this call ends it, whatever it does. While it sleeps it uses no table.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_table_await(
+    p_bell VARCHAR(16) CHARACTER SET ascii, p_sleep VARCHAR(64) CHARACTER SET ascii, p_seconds INT UNSIGNED
+) SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_owners MEDIUMTEXT CHARACTER SET ascii;
+    SELECT GROUP_CONCAT(c.owner SEPARATOR ' ') INTO v_owners FROM stile_claim c
+    WHERE c.bell = p_bell AND c.held AND NOT c.confirmed AND c.expires_at > UTC_TIMESTAMP(6);
+    IF v_owners IS NULL THEN
+        SELECT GET_LOCK(p_sleep, p_seconds);
+    ELSE
+        SELECT NULL, v_owners;
+    END IF;
 END//
 
 -- Grants the lock to the next waiter, and to all that may share it. Those other than the caller
@@ -375,7 +398,10 @@ claim: BEGIN
         SELECT MIN(c.expires_at) INTO v_end FROM stile_claim c WHERE c.name = p_name AND c.held;
     END IF;
     COMMIT AND NO CHAIN NO RELEASE;
-    CALL stile_table_ring();
+    BEGIN
+        DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN END;
+        CALL stile_table_ring();
+    END;
     SET v_left = GREATEST(COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), v_end), 0), 1000);
     SELECT IF(v_token IS NULL, CONCAT('b ', (v_left + 999) DIV 1000), CONCAT('g ', v_token));
 END//
@@ -407,9 +433,17 @@ BEGIN
         DELETE FROM stile_claim WHERE owner = p_owner AND name = p_name;
         SET v_there = ROW_COUNT();
     END IF;
+    IF v_there = 0 THEN
+        -- Perhaps it is repeated, and was ended after its commit: then it has woken nobody yet.
+        SELECT GROUP_CONCAT(c.bell SEPARATOR '') INTO @stile_bells FROM stile_claim c
+        WHERE c.name = p_name AND c.held AND NOT c.confirmed;
+    END IF;
     CALL stile_table_grant(p_name, '');
     COMMIT AND NO CHAIN NO RELEASE;
-    CALL stile_table_ring();
+    BEGIN
+        DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN END;
+        CALL stile_table_ring();
+    END;
     SELECT IF(v_there, 't', 'f');
 END//
 
@@ -437,7 +471,10 @@ BEGIN
     SET v_broken = IF(v_held > 0, ROW_COUNT(), -1);
     CALL stile_table_grant(p_name, '');
     COMMIT AND NO CHAIN NO RELEASE;
-    CALL stile_table_ring();
+    BEGIN
+        DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN END;
+        CALL stile_table_ring();
+    END;
     SELECT v_broken, v_owners;
 END//
 

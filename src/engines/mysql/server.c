@@ -163,7 +163,7 @@ const struct opening_step maria_opening_steps[] = {
 
 /* What it creates: tables with the views, and procedures. */
 #define SCHEMA_TABLES     17
-#define SCHEMA_PROCEDURES 36
+#define SCHEMA_PROCEDURES 37
 
 static enum stile_status complain(MYSQL *conn, const struct options *options,
                                   struct stile_error *err)
@@ -315,7 +315,7 @@ static char *first_column(MYSQL *conn, const char *sql)
 /* A release added them to those before. */
 static const char *const added[] = {"TABLE stile_last_holder", "TABLE stile_epoch",
                                     "TABLE stile_life", "PROCEDURE stile_begin_epoch",
-                                    "PROCEDURE stile_use_holds"};
+                                    "PROCEDURE stile_use_holds", "PROCEDURE stile_table_await"};
 
 static bool is_there(MYSQL *conn, const char *what)
 {

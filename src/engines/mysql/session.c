@@ -474,6 +474,7 @@ static enum stile_status check_server(struct session *session, const struct answ
         my->guards = guard && strcmp(guard, "0") != 0;
         my->ends = ends && strcmp(ends, "0") != 0;
         my->mariadb = strstr(version, "MariaDB") != NULL;
+        my->several = multi_primary != NULL;
     }
     if (my->engine.examining)
         return STILE_OK;

@@ -72,6 +72,7 @@ char *maria_sql_rollback(void);
 char *maria_sql_wakeup_listen(const struct my *my);
 char *maria_sql_wakeup_granted(const struct my *my);
 char *maria_sql_wakeup_prepare(const struct my *my);
+char *maria_sql_wakeup_test(const struct my *my);
 char *maria_sql_wakeup_sleep(const struct my *my);
 
 /* mode=table&dialect=shedlock, in shedlock.c */

@@ -130,14 +130,30 @@ char *maria_sql_wakeup_granted(const struct my *my)
         my->identity.owner);
 }
 
-/* Its one purpose is that the sleeping session can wait for it. */
+/* Its one purpose is that the sleeping session can wait for it. Behind it: whether the procedures
+ * are there by which no wake-up is missed. */
 char *maria_sql_wakeup_prepare(const struct my *my)
 {
-    return maria_sql_written("SELECT GET_LOCK('stile sleep %" PRIu64 "',0)", my->sleep_id);
+    return maria_sql_written(
+        "SELECT GET_LOCK('stile sleep %" PRIu64 "',0);"
+        "SELECT COUNT(*)=2 FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA=DATABASE() AND "
+        "(ROUTINE_NAME='stile_table_await' OR ROUTINE_NAME='stile_table_ring' AND "
+        "SECURITY_TYPE='DEFINER')",
+        my->sleep_id);
+}
+
+/* Whether the creator of the procedure, and so anybody by it, may wake the sleeping session. */
+char *maria_sql_wakeup_test(const struct my *my)
+{
+    return maria_sql_written("SET @stile_bells='%s';CALL stile_table_ring();SELECT @stile_rung",
+                             my->identity.owner);
 }
 
 char *maria_sql_wakeup_sleep(const struct my *my)
 {
+    if (my->sure)
+        return maria_sql_written("CALL stile_table_await('%s','stile sleep %" PRIu64 "',60)",
+                                 my->identity.owner, my->sleep_id);
     return maria_sql_written("SELECT GET_LOCK('stile sleep %" PRIu64 "',60)", my->sleep_id);
 }
 
@@ -203,15 +219,16 @@ static void ignore(void *data, const struct answer *a)
  * measured on MariaDB 10.11, one in two hundred KILLs of such a session took two seconds while
  * others slept, and the release with it.
  *
- * One session sleeps for all waiting claims of a client. When it is woken, one query finds out
- * which of them were granted, however many wait. A wake-up may be missed while the session is
- * awake, and another user may lack the privilege to send one: so the same query runs a few times
- * a second as well. */
+ * One session sleeps for all waiting claims of a client. A KILL between two of its statements is
+ * lost. So each of them begins with a look at which claims were granted (stile_table_await()): a
+ * grant is committed before its KILL, so it is seen by that look, or its KILL ends the statement.
+ *
+ * Where that procedure is missing, where a user or a node may be unable to end the sleep, and where
+ * that was not tried, a wake-up may be missed: then a query asks for grants a few times a second.
+ */
 
 #define WAKEUP_CHECK_NS (300 * NS_PER_MS) /* a granted claim has a second to confirm */
 #define WAKEUP_AGAIN_NS (5 * NS_PER_SEC)  /* after a session that could not be opened */
-
-static void sleep_again(struct session *session);
 
 /* ---- finding out which claims were granted ---- */
 
@@ -232,26 +249,24 @@ static void find_granted(struct my *my)
     loop_arm(my->engine.loop, &my->wakeup_check, loop_now(my->engine.loop) + WAKEUP_CHECK_NS);
 }
 
-static void on_check(struct timer *timer)
-{
-    struct my *my = (struct my *)((char *)timer - offsetof(struct my, wakeup_check));
-    if (my->leases.hearing && sql_lease_is_waiting(&my->leases))
-        find_granted(my);
-}
-
 /* ---- the sleeping session ---- */
+
+static bool is_one(const struct outcome *outcome)
+{
+    const char *text = maria_outcome_text(outcome, 0);
+    return text && strcmp(text, "1") == 0;
+}
 
 static bool has_got_lock(const struct answer *a)
 {
-    const char *text = a->err ? NULL : maria_outcome_text(answer_last(a), 0);
-    return text && strcmp(text, "1") == 0;
+    return !a->err && is_one(a->outcomes);
 }
 
 static void forget_sleeper(struct my *my)
 {
     sql_pool_forget(&my->pool, my->sleeper);
     my->sleeper = NULL;
-    my->leases.hearing = false;
+    my->leases.hearing = my->awake = false;
 }
 
 static void stop_wakeups(struct session *session)
@@ -260,40 +275,99 @@ static void stop_wakeups(struct session *session)
     sql_session_free(session);
 }
 
-/* It was ended, or slept long enough. If it has got the lock, the shared session is gone, and it
- * could not sleep any longer. */
+static void on_woken(void *data, const struct answer *a);
+
+static void sleep_again(struct session *session)
+{
+    session->base.waits = true;
+    session->my->awake = false;
+    maria_send(session, maria_sql_wakeup_sleep(session->my), on_woken, session, NULL);
+}
+
+/* Until then the next look would find the same claims. */
+static void stay_awake(struct my *my)
+{
+    my->awake = true;
+    loop_arm(my->engine.loop, &my->wakeup_check, loop_now(my->engine.loop) + WAKEUP_CHECK_NS);
+}
+
+static void sleep_if_confirmed(struct my *my)
+{
+    if (my->awake && my->leases.n_heard == 0)
+        sleep_again(my->sleeper);
+}
+
+static void on_check(struct timer *timer)
+{
+    struct my *my = (struct my *)((char *)timer - offsetof(struct my, wakeup_check));
+    if (my->awake)
+        sleep_again(my->sleeper);
+    else if (!my->sure && my->leases.hearing && sql_lease_is_waiting(&my->leases))
+        find_granted(my);
+}
+
+static bool hear_all(struct my *my, const char *owners)
+{
+    char owner[LEASE_OWNER_LEN + 1];
+    for (const char *at = owners; at && *at; at += strcspn(at, " "), at += *at == ' ') {
+        snprintf(owner, sizeof owner, "%.*s", (int)strcspn(at, " "), at);
+        sql_lease_hear_granted(&my->leases, owner);
+    }
+    return owners;
+}
+
+/* It was ended, or slept long enough, or claims were granted. If it has got the lock, the shared
+ * session is gone, and it could not sleep any longer. */
 static void on_woken(void *data, const struct answer *a)
 {
     struct session *session = data;
     struct my *my = session->my;
     if (session->base.state != UP)
         return;
-    if (has_got_lock(a) || !sql_lease_is_waiting(&my->leases)) {
+    if (has_got_lock(a) || (a->err && !maria_error_is_kill(a->code)) ||
+        !sql_lease_is_waiting(&my->leases)) {
         stop_wakeups(session);
         return;
     }
-    sleep_again(session);
-    find_granted(my);
+    session->base.waits = false;
+    const char *state = a->err ? NULL : maria_outcome_text(a->outcomes, 0);
+    if (!my->sure) {
+        sleep_again(session);
+        find_granted(my);
+    } else if (hear_all(my, a->err ? NULL : maria_outcome_text(a->outcomes, 1)) ||
+               (!state && sql_lease_hear_only(&my->leases))) {
+        stay_awake(my);
+    } else {
+        sleep_again(session);
+    }
 }
 
-static void sleep_again(struct session *session)
+static void begin_to_sleep(struct session *session, bool sure)
 {
-    session->base.waits = true;
-    maria_send(session, maria_sql_wakeup_sleep(session->my), on_woken, session, NULL);
+    struct my *my = session->my;
+    my->sure = sure;
+    my->leases.hearing = true;
+    sleep_again(session);
+    if (!sure)
+        find_granted(my);
+    sql_lease_ask_again(&my->leases); /* their rows do not have the sleeping session yet */
+}
+
+static void on_tested(void *data, const struct answer *a)
+{
+    begin_to_sleep(data, !a->err && is_one(answer_last(a)));
 }
 
 static void on_prepared(void *data, const struct answer *a)
 {
     struct session *session = data;
     struct my *my = session->my;
-    if (!has_got_lock(a)) {
+    if (!has_got_lock(a))
         stop_wakeups(session);
-        return;
-    }
-    my->leases.hearing = true;
-    sleep_again(session);
-    find_granted(my);
-    sql_lease_ask_again(&my->leases); /* their rows do not have the sleeping session yet */
+    else if (my->several || !is_one(answer_last(a)))
+        begin_to_sleep(session, false);
+    else if (maria_send(my->pool.shared, maria_sql_wakeup_test(my), on_tested, session, NULL))
+        stop_wakeups(session);
 }
 
 /* Behind a proxy the sleep would block a session that others need. */
@@ -408,11 +482,12 @@ static struct engine *engine_of(struct lease *lease)
 
 static void on_asked(void *data, const struct answer *a)
 {
-    struct lease_answer answer = read_answer(engine_of(data), a);
-    struct lease *lease = data;
-    if (answer.reply == 'b' && claim_of_lease(lease)->wait)
-        start_wakeups(my_of(engine_of(lease)));
+    struct my *my = my_of(engine_of(data));
+    struct lease_answer answer = read_answer(&my->engine, a);
+    if (answer.reply == 'b' && claim_of_lease(data)->wait)
+        start_wakeups(my);
     sql_lease_asked(data, &answer);
+    sleep_if_confirmed(my);
 }
 
 static enum stile_status ask(struct lease *lease, struct stile_error *err)

@@ -64,6 +64,12 @@ static bool is_undecided(enum lease_state state)
     return state == LEASE_ASKING || state == LEASE_WAITING || state == LEASE_CHECKING;
 }
 
+static void unhear(struct lease *lease)
+{
+    lease->leases->n_heard -= lease->heard;
+    lease->heard = false;
+}
+
 /* An undecided claim has a timer, which begin() reserves. */
 static void move_to(struct lease *lease, enum lease_state state)
 {
@@ -74,6 +80,7 @@ static void move_to(struct lease *lease, enum lease_state state)
     if (is_undecided(before) && !is_undecided(state)) {
         loop_disarm(loop, &lease->timer);
         loop_unreserve(loop, 1);
+        unhear(lease);
     }
     if (is_listed(state) && !is_listed(before))
         leased_add(&lease->leases->claims, &lease->leased);
@@ -178,10 +185,12 @@ static void go_on_waiting(struct lease *lease, const struct lease_answer *a)
     lease->has_waited = true;
     move_to(lease, LEASE_WAITING);
     claim->engine->events->queued(claim);
-    if (lease->ask_again)
+    if (lease->ask_again) {
         ask(lease);
-    else
+    } else {
+        unhear(lease);
         arm_look(lease, a->number);
+    }
 }
 
 void sql_lease_asked(struct lease *lease, const struct lease_answer *a)
@@ -267,7 +276,7 @@ static bool begin(struct leases *leases, struct lease *lease)
     lease->leases = leases;
     lease->timer.fn = on_time;
     lease->tries = lease->undone = 0;
-    lease->ask_again = lease->has_waited = lease->far_back = false;
+    lease->ask_again = lease->heard = lease->has_waited = lease->far_back = false;
     return true;
 }
 
@@ -380,11 +389,35 @@ bool sql_lease_is_waiting(const struct leases *leases)
     return false;
 }
 
+static void hear(struct lease *lease)
+{
+    if (!is_undecided(lease->state))
+        return;
+    lease->leases->n_heard += !lease->heard;
+    lease->heard = true;
+    hint(lease);
+}
+
 void sql_lease_hear_granted(struct leases *leases, const char *owner)
 {
     struct lease *lease = find(leases, owner);
     if (lease)
-        hint(lease);
+        hear(lease);
+}
+
+bool sql_lease_hear_only(struct leases *leases)
+{
+    struct lease *only = NULL;
+    for (struct leased *leased = leases->claims.oldest; leased; leased = leased->newer) {
+        struct lease *lease = (struct lease *)leased;
+        if (only && is_undecided(lease->state))
+            return false;
+        if (is_undecided(lease->state))
+            only = lease;
+    }
+    if (only)
+        hear(only);
+    return only;
 }
 
 /* Safe to trust: any sender could break the lock itself. */

@@ -35,6 +35,7 @@ struct lease {
     bool far_back;   /* waiting: several others come first, so it looks less often */
     bool has_waited; /* its row may be there already: a claim is a repetition */
     bool ask_again;  /* a notification overtook the answer under way: ask after it */
+    bool heard;      /* waiting: a notification came, and the question after it is not answered */
     unsigned tries, undone;
     uint64_t renewed_ns; /* held: before the last request that succeeded was sent */
     uint64_t alive_ns;   /* waiting: when its row has to be renewed */
@@ -69,7 +70,8 @@ struct leases {
     struct engine *engine;
     const struct lease_ops *ops;
     struct leased_claims claims;
-    bool hearing; /* notifications of grants arrive */
+    bool hearing;   /* notifications of grants arrive */
+    size_t n_heard; /* claims that ask because of one */
 };
 
 /* ---- what core asks for ---- */
@@ -96,6 +98,8 @@ void sql_lease_renewed(struct leased_renewal *renewal, const struct lease_answer
 /* ---- notifications: only hints, as any role may send them ---- */
 
 void sql_lease_hear_granted(struct leases *leases, const char *owner);
+/* One that does not say which of the waiting claims: false if there are several, or none. */
+bool sql_lease_hear_only(struct leases *leases);
 /* by: as sql_break_blame() takes it. */
 void sql_lease_hear_broken(struct leases *leases, const char *owner, const char *by);
 /* All waiters ask again, so that the server learns how to notify this client. */
