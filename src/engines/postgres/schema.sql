@@ -647,6 +647,8 @@ set search_path = pg_catalog, pg_temp as $$
 declare
     v_token bigint;
     v_left bigint;
+    v_mine boolean;
+    v_behind boolean := false;
 begin
     perform stile.durably();
     if p_ttl_ms < 8000 then
@@ -668,34 +670,46 @@ begin
         on conflict do nothing;
         perform from stile.counter n where n.name = p_name for update;
     end if;
-    perform stile.table_settle(p_name);
-    update stile.claim c
-    set confirmed = c.held, channel = p_channel,
-        hold_until = coalesce(c.hold_until, case when c.held
-                              then clock_timestamp() + c.hold_ms * interval '1 ms' end),
-        expires_at = clock_timestamp() + p_ttl_ms * interval '1 ms'
-    where c.owner = p_owner and c.name = p_name;
-    if not found then
+    if p_mode = 'exclusive' then
+        -- Behind a holder there is nothing to grant: whoever changed the name has granted what could be.
+        select count(*) filter (where c.held) > 0
+               and not bool_or(c.expires_at <= clock_timestamp() or c.owner = p_owner),
+               ceil(extract(epoch from min(c.expires_at) filter (where c.held) - clock_timestamp()) * 1000)
+        into v_behind, v_left from stile.claim c where c.name = p_name;
+    end if;
+    if not v_behind then
+        perform stile.table_settle(p_name);
+        update stile.claim c
+        set confirmed = c.held, channel = p_channel,
+            hold_until = coalesce(c.hold_until, case when c.held
+                                  then clock_timestamp() + c.hold_ms * interval '1 ms' end),
+            expires_at = clock_timestamp() + p_ttl_ms * interval '1 ms'
+        where c.owner = p_owner and c.name = p_name;
+        v_mine := found;
+    end if;
+    if v_mine is not true and (p_wait or not v_behind) then
         insert into stile.claim (owner, name, mode, slots, held, confirmed, token, ttl_ms, hold_ms,
                                  delay_ms, since, expires_at, channel, host, pid, command)
         values (p_owner, p_name, p_mode, p_slots, false, false, 0, p_ttl_ms, p_hold_ms, p_delay_ms,
                 clock_timestamp(), clock_timestamp() + p_ttl_ms * interval '1 ms', p_channel,
                 p_host, p_pid, p_command);
     end if;
-    perform stile.table_grant(p_name, p_owner);
-    select c.token into v_token from stile.claim c where c.owner = p_owner and c.held;
-    if found then
-        return 'g ' || v_token;
-    end if;
-    if not p_wait then
-        delete from stile.claim c where c.owner = p_owner;
+    if not v_behind then
         perform stile.table_grant(p_name, p_owner);
+        select c.token into v_token from stile.claim c where c.owner = p_owner and c.held;
+        if found then
+            return 'g ' || v_token;
+        end if;
+        if not p_wait then
+            delete from stile.claim c where c.owner = p_owner;
+            perform stile.table_grant(p_name, p_owner);
+        end if;
+        select ceil(extract(epoch from min(c.expires_at) - clock_timestamp()) * 1000) into v_left
+        from stile.claim c where c.name = p_name and c.held;
     end if;
     -- A place in the queue that a crash forgets is asked for again, and what others were granted here is
     -- in the log before the commits by which they confirm it.
     perform set_config('synchronous_commit', 'off', true);
-    select ceil(extract(epoch from min(c.expires_at) - clock_timestamp()) * 1000) into v_left
-    from stile.claim c where c.name = p_name and c.held;
     return 'b ' || greatest(coalesce(v_left, 1), 1);
 end $$;
 
