@@ -5,6 +5,7 @@ killed, transactions in each other's way, holders that are stopped, clocks that 
 import os
 import re
 import signal
+import subprocess
 import threading
 import time
 
@@ -318,6 +319,31 @@ def parked_waiters_only_look(t, server):
 
 
 @on_server(mode="table")
+def rows_of_waiters_are_kept(t, server):
+    """The rows of a client's waiters are renewed by one statement; one that is missing is noticed, and its waiter
+    joins the queue again"""
+    def rows():
+        return set(server.sql("select owner from stile_claim where not held and expires_at > utc_timestamp()").split())
+    t.hold("x", "--ttl", "3600s")
+    client = subprocess.Popen([os.environ["KEEP"], t.env["STILE_ENGINE"]], env=t.env, stdin=subprocess.PIPE,
+                              stdout=subprocess.DEVNULL, text=True)
+    client.stdin.write(3 * "&x\t600000\t2000\n")
+    client.stdin.flush()
+    spin(lambda: len(rows()) == 3)
+    spin(lambda: server.sql("select count(*) from stile_claim where bell is not null") == "3")
+    before = rows()
+    ends = server.sql("select max(expires_at) from stile_claim where not held")
+    spin(lambda: server.sql("select min(expires_at) > '%s' from stile_claim where not held" % ends) == "1")
+    expect(rows(), before)
+    gone = min(before)
+    server.sql("delete from stile_claim where owner = '%s'" % gone)
+    spin(lambda: gone in rows())
+    expect(rows(), before)
+    client.kill()
+    client.wait()
+
+
+@on_server(mode="table")
 def waiter_is_killed(t, server):
     """kill -9 of the next waiter: the one behind gets the lock soon"""
     held = t.hold("x", "--ttl", "60s")
@@ -386,5 +412,5 @@ def client_clock_is_changed(t, server):
 run_tests([server_crashes, disk_is_full, forgotten_connections, session_is_killed, statement_is_killed, answers_are_lost,
            release_with_a_hold_is_killed, waiter_is_woken, wake_up_overtakes_the_sleep, grant_is_seen_before_sleep,
            repeated_release_wakes, woken_by_another_user, not_woken_by_another_user, older_schema, shared_session_is_killed,
-           parked_waiters_only_look, waiter_is_killed, deadlock_victim, row_is_locked_for_long,
+           parked_waiters_only_look, rows_of_waiters_are_kept, waiter_is_killed, deadlock_victim, row_is_locked_for_long,
            hostile_defaults, holder_is_stopped, client_clock_is_changed])

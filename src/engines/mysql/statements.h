@@ -62,6 +62,7 @@ char *maria_sql_table_settings(const struct my *my); /* where the session is our
 char *maria_sql_table_claim(struct lease *lease);
 /* "a": ask again; "w MS AHEAD": held by others for MS, with AHEAD waiters before it */
 char *maria_sql_table_look(struct lease *lease, uint64_t life_ms);
+char *maria_sql_table_keep(const struct leases *leases, uint64_t life_ms);
 char *maria_sql_table_resume(struct lease *lease);
 char *maria_sql_table_release(struct lease *lease, bool unused);
 char *maria_sql_table_renew(struct leased_renewal *renewal); /* the owners that are left */

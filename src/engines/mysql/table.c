@@ -62,6 +62,17 @@ char *maria_sql_table_look(struct lease *lease, uint64_t life_ms)
     return whole;
 }
 
+char *maria_sql_table_keep(const struct leases *leases, uint64_t life_ms)
+{
+    const struct lease_rows *kept = &leases->kept;
+    char owners[LEASE_KEPT_MAX * (LEASE_OWNER_LEN + 3) + 1] = "", *at = owners;
+    for (size_t i = 0; i < kept->n; i++)
+        at += sprintf(at, "%s'%s'", i ? "," : "", kept->owners[i]);
+    return maria_sql_written("UPDATE stile_claim SET expires_at=UTC_TIMESTAMP(6)+INTERVAL "
+                             "1000*%" PRIu64 " MICROSECOND WHERE owner IN (%s) AND NOT held",
+                             life_ms, owners);
+}
+
 char *maria_sql_table_release(struct lease *lease, bool unused)
 {
     if (my_of(claim_of_lease(lease)->engine)->options.table)
@@ -509,6 +520,16 @@ static enum stile_status check(struct lease *lease, uint64_t life_ms, struct sti
                        err);
 }
 
+static void on_kept(void *data, const struct answer *a)
+{
+    sql_lease_kept(data, a->err ? 0 : answer_last(a)->affected, a->err);
+}
+
+static enum stile_status keep(struct leases *leases, uint64_t life_ms, struct stile_error *err)
+{
+    return send_shared(leases->engine, maria_sql_table_keep(leases, life_ms), on_kept, leases, err);
+}
+
 static void on_resumed(void *data, const struct answer *a)
 {
     struct lease_answer answer = read_answer(engine_of(data), a);
@@ -561,6 +582,7 @@ static enum stile_status renew(struct leased_renewal *renewal, struct stile_erro
 const struct lease_ops maria_table_ops = {
     .ask = ask,
     .check = check,
+    .keep = keep,
     .resume = resume,
     .release = release,
     .renew = renew,

@@ -480,6 +480,10 @@ const struct statement postgres_sql_table_look = {63, LOOK};
 const struct statement postgres_sql_table_look_alive = {
     0, "with alive as (update stile.claim set expires_at = clock_timestamp() + $3::bigint * "
        "interval '1 ms' where owner = $2::text and not held) " LOOK};
+const struct statement postgres_sql_table_keep = {
+    0, "with kept as (update stile.claim set expires_at = clock_timestamp() + $2::bigint * "
+       "interval '1 ms' where owner = any($1::text[]) and not held returning 1) "
+       "select count(*) as " TAG " from kept"};
 /* "h": the lock was handed over, and the release is not synced yet. */
 const struct statement postgres_sql_table_release = {
     48, "select case when not stile.table_release($1::text, $2::text, $3::boolean) then 'f' when "

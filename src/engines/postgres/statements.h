@@ -74,9 +74,9 @@ extern const struct statement postgres_sql_row_make, postgres_sql_row_begin,
  * session. */
 extern const struct statement postgres_sql_table_greeting, postgres_sql_table_settings,
     postgres_sql_table_test, postgres_sql_table_claim, postgres_sql_table_look,
-    postgres_sql_table_look_alive, postgres_sql_table_release, postgres_sql_table_sync,
-    postgres_sql_table_renew, postgres_sql_table_resume, postgres_sql_table_break,
-    postgres_sql_table_show[2], postgres_sql_table_list;
+    postgres_sql_table_look_alive, postgres_sql_table_keep, postgres_sql_table_release,
+    postgres_sql_table_sync, postgres_sql_table_renew, postgres_sql_table_resume,
+    postgres_sql_table_break, postgres_sql_table_show[2], postgres_sql_table_list;
 
 /* The name of a column of a show whose locks may be without a row: whether the row is the lock's.
  */

@@ -90,6 +90,26 @@ static enum stile_status check(struct lease *lease, uint64_t life_ms, struct sti
     return send_shared(pg, statement, values, life_ms ? 3 : 2, on_checked, lease, err);
 }
 
+static void on_kept(void *data, const struct answer *a)
+{
+    const char *text = a->err || PQntuples(a->result) != 1 ? "" : postgres_value(a->result, 0, 0);
+    sql_lease_kept(data, strtoull(text, NULL, 10), a->err);
+}
+
+/* An array literal; owners are hex. */
+static enum stile_status keep(struct leases *leases, uint64_t life_ms, struct stile_error *err)
+{
+    const struct lease_rows *kept = &leases->kept;
+    char owners[LEASE_KEPT_MAX * (LEASE_OWNER_LEN + 1) + 3] = "{}", *at = owners, life[24];
+    for (size_t i = 0; i < kept->n; i++)
+        at += sprintf(at, "%c%s", i ? ',' : '{', kept->owners[i]);
+    strcpy(at, kept->n ? "}" : "{}");
+    snprintf(life, sizeof life, "%" PRIu64, life_ms);
+    const char *values[] = {owners, life};
+    return send_shared(pg_of(leases->engine), &postgres_sql_table_keep, values, 2, on_kept, leases,
+                       err);
+}
+
 static void on_resumed(void *data, const struct answer *a)
 {
     struct lease_answer answer = {.err = a->err, .sent_ns = a->sent_ns};
@@ -195,6 +215,7 @@ out:
 const struct lease_ops postgres_table_ops = {
     .ask = ask,
     .check = check,
+    .keep = keep,
     .resume = resume,
     .release = release,
     .renew = renew,

@@ -14,7 +14,10 @@
 #include "engines/sql/pool.h"
 
 #define LOOK_AFTER_NS (5 * NS_PER_MS)
-#define DEAF_MIN_NS   (20 * NS_PER_MS)
+/* After the first of a client's waiters for a name. */
+#define LOOK_BEHIND_NS (50 * NS_PER_MS)
+#define LOOK_AMONG     64
+#define DEAF_MIN_NS    (20 * NS_PER_MS)
 #define DEAF_DOUBLES                                                                               \
     3 /* a quarter of a second at most: a granted waiter has one second to answer */
 #define AGAIN_NS       (50 * NS_PER_MS)
@@ -32,6 +35,7 @@
 
 static void ask(struct lease *lease);
 static void check(struct lease *lease);
+static void keep(struct lease *lease, uint64_t now);
 
 /* ---- the states ---- */
 
@@ -106,11 +110,48 @@ static void fail(struct lease *lease, const struct stile_error *err)
 
 /* ---- waiting ---- */
 
+static bool is_for_name_of(const struct lease *one, const struct lease *other)
+{
+    const struct claim *a = claim_of_lease((struct lease *)one);
+    const struct claim *b = claim_of_lease((struct lease *)other);
+    return a->name_len == b->name_len && memcmp(a->name, b->name, a->name_len) == 0;
+}
+
+/* The first of this client's claims that wait for the name: it looks for all of them. It is looked
+ * for among the oldest only: a client may wait for thousands of names. */
+static const struct lease *first_waiting(const struct lease *lease)
+{
+    const struct leased *leased = lease->leases->claims.oldest;
+    for (int i = 0; leased && i < LOOK_AMONG; leased = leased->newer, i++) {
+        const struct lease *other = (const struct lease *)leased;
+        if (is_undecided(other->state) && is_for_name_of(other, lease))
+            return other;
+    }
+    return lease;
+}
+
+static void arm(struct lease *lease)
+{
+    uint64_t at = lease->look_ns < lease->alive_ns ? lease->look_ns : lease->alive_ns;
+    loop_arm(lease->leases->engine->loop, &lease->timer, at);
+}
+
 static void on_time(struct timer *timer)
 {
     struct lease *lease = (struct lease *)((char *)timer - offsetof(struct lease, timer));
-    if (lease->state == LEASE_WAITING)
+    uint64_t now = loop_now(lease->leases->engine->loop);
+    if (lease->state != LEASE_WAITING)
+        return;
+    bool keeps = lease->leases->hearing && lease->leases->ops->keep && !lease->must_look;
+    const struct lease *first = keeps ? first_waiting(lease) : lease;
+    if (first != lease && now >= lease->look_ns) {
+        lease->look_ns = (first->look_ns > now ? first->look_ns : now) + LOOK_BEHIND_NS;
+        arm(lease);
+    } else if (keeps && now < lease->look_ns) {
+        keep(lease, now);
+    } else {
         check(lease);
+    }
 }
 
 /* A random time around ns, so that claims that collided do not collide again. */
@@ -137,19 +178,23 @@ static uint64_t look_pause(struct lease *lease, uint64_t ms)
     return deaf < end ? deaf : end;
 }
 
-/* No later than its row has to be renewed. */
 static void arm_look(struct lease *lease, uint64_t ms)
 {
-    struct loop *loop = lease->leases->engine->loop;
-    uint64_t at = loop_now(loop) + look_pause(lease, ms);
-    loop_arm(loop, &lease->timer, at < lease->alive_ns ? at : lease->alive_ns);
+    lease->look_ns = loop_now(lease->leases->engine->loop) + look_pause(lease, ms);
+    arm(lease);
+}
+
+static void look_at(struct lease *lease, uint64_t at)
+{
+    lease->look_ns = at;
+    lease->must_look = true;
+    loop_arm(lease->leases->engine->loop, &lease->timer, at);
 }
 
 static void ask_later(struct lease *lease, uint64_t pause_ns)
 {
-    struct loop *loop = lease->leases->engine->loop;
     move_to(lease, LEASE_WAITING);
-    loop_arm(loop, &lease->timer, loop_now(loop) + pause_ns);
+    look_at(lease, loop_now(lease->leases->engine->loop) + pause_ns);
 }
 
 /* The server rolled it back, for instance as a deadlock victim: nothing of it is left, and the
@@ -234,6 +279,7 @@ void sql_lease_checked(struct lease *lease, const struct lease_answer *a)
         unanswered(lease, a);
     } else if (a->reply == 'w') {
         lease->far_back = a->ahead >= FAR_BACK;
+        lease->must_look = false;
         if (was_far_back && !lease->far_back)
             lease->alive_ns = 0;
         go_on_waiting(lease, a);
@@ -242,13 +288,18 @@ void sql_lease_checked(struct lease *lease, const struct lease_answer *a)
     }
 }
 
+static uint64_t life_of(struct lease *lease)
+{
+    uint64_t ttl_ns = claim_of_lease(lease)->ttl_ns;
+    return lease->far_back && ttl_ns < FAR_BACK_LIFE_NS ? FAR_BACK_LIFE_NS : ttl_ns;
+}
+
 /* If hundreds of waiters asked, they would all write the name's row and block each other and the
  * holder's release. So a waiter looks first, without writing. */
 static void check(struct lease *lease)
 {
     struct leases *leases = lease->leases;
-    uint64_t now = loop_now(leases->engine->loop), ttl_ns = claim_of_lease(lease)->ttl_ns;
-    uint64_t life_ns = lease->far_back && ttl_ns < FAR_BACK_LIFE_NS ? FAR_BACK_LIFE_NS : ttl_ns;
+    uint64_t now = loop_now(leases->engine->loop), life_ns = life_of(lease);
     bool due = now >= lease->alive_ns;
     struct stile_error err;
     if (!leases->ops->check) {
@@ -260,6 +311,62 @@ static void check(struct lease *lease)
         lease->alive_ns = now + life_ns / 3;
     if (leases->ops->check(lease, due ? life_ns / NS_PER_MS : 0, &err))
         unanswered(lease, &(struct lease_answer){.err = &err});
+}
+
+/* ---- rows that only have to be kept ---- */
+
+static bool is_due_with(struct lease *lease, uint64_t life_ns, uint64_t now)
+{
+    return lease->state == LEASE_WAITING && life_of(lease) == life_ns && now < lease->look_ns &&
+           lease->alive_ns <= now + life_ns / 6;
+}
+
+static void collect(struct leases *leases, uint64_t life_ns, uint64_t now)
+{
+    struct lease_rows *kept = &leases->kept;
+    kept->n = 0;
+    for (struct leased *leased = leases->claims.oldest; leased; leased = leased->newer) {
+        struct lease *lease = (struct lease *)leased;
+        if (kept->n == LEASE_KEPT_MAX || !is_due_with(lease, life_ns, now))
+            continue;
+        strcpy(kept->owners[kept->n++], lease->leased.owner);
+        lease->alive_ns = now + life_ns / 3;
+        arm(lease);
+    }
+}
+
+/* A client with hundreds of waiters renews their rows with a few statements, and none of them looks
+ * before the holder's lease can have ended. */
+static void keep(struct lease *lease, uint64_t now)
+{
+    struct leases *leases = lease->leases;
+    uint64_t life_ns = life_of(lease);
+    struct stile_error err;
+    bool busy = leases->kept.under_way;
+    if (!busy)
+        collect(leases, life_ns, now);
+    if (lease->alive_ns <= now) { /* not among them */
+        lease->alive_ns = now + AGAIN_NS;
+        arm(lease);
+    }
+    if (busy)
+        return;
+    leases->kept.under_way = true;
+    if (leases->ops->keep(leases, life_ns / NS_PER_MS, &err))
+        sql_lease_kept(leases, 0, &err);
+}
+
+/* A row that is missing, or was granted without a notification, is for its waiter to look at. */
+void sql_lease_kept(struct leases *leases, uint64_t n, const struct stile_error *err)
+{
+    struct lease_rows *kept = &leases->kept;
+    kept->under_way = false;
+    for (size_t i = 0; (err || n != kept->n) && i < kept->n; i++) {
+        struct lease *lease =
+            (struct lease *)leased_find(&leases->claims, kept->owners[i], LEASE_OWNER_LEN);
+        if (lease && lease->state == LEASE_WAITING)
+            check(lease);
+    }
 }
 
 /* ---- beginning ---- */
@@ -277,6 +384,7 @@ static bool begin(struct leases *leases, struct lease *lease)
     lease->timer.fn = on_time;
     lease->tries = lease->undone = 0;
     lease->ask_again = lease->heard = lease->has_waited = lease->far_back = false;
+    lease->must_look = true;
     return true;
 }
 
@@ -455,7 +563,7 @@ void sql_lease_disconnected(struct leases *leases)
     for (struct leased *leased = leases->claims.oldest; leased; leased = leased->newer) {
         struct lease *lease = (struct lease *)leased;
         if (lease->state == LEASE_WAITING && lease->timer.at_ns > at)
-            loop_arm(loop, &lease->timer, at);
+            look_at(lease, at);
     }
 }
 

@@ -12,6 +12,7 @@
 #include "engines/kit/lease.h"
 
 #define LEASE_OWNER_LEN 32
+#define LEASE_KEPT_MAX  256
 
 /* Its transitions are in lease.c. */
 enum lease_state {
@@ -35,11 +36,22 @@ struct lease {
     bool far_back;   /* waiting: several others come first, so it looks less often */
     bool has_waited; /* its row may be there already: a claim is a repetition */
     bool ask_again;  /* a notification overtook the answer under way: ask after it */
+    bool must_look;  /* waiting: it has not looked yet, or not since a request failed */
     bool heard;      /* waiting: a notification came, and the question after it is not answered */
     unsigned tries, undone;
     uint64_t renewed_ns; /* held: before the last request that succeeded was sent */
     uint64_t alive_ns;   /* waiting: when its row has to be renewed */
-    struct timer timer;  /* waiting: when to look */
+    uint64_t look_ns;    /* waiting: when to look */
+    struct timer timer;  /* waiting: the first of the two */
+};
+
+struct leases;
+
+/* Rows of waiters that are renewed together. */
+struct lease_rows {
+    bool under_way;
+    size_t n;
+    char owners[LEASE_KEPT_MAX][LEASE_OWNER_LEN + 1];
 };
 
 struct lease_answer {
@@ -60,6 +72,8 @@ struct lease_ops {
     /* May, else NULL: finds out, without writing the name's row, whether asking makes sense.
      * life_ms: renews the waiter's row for this long; 0: not due yet. */
     enum stile_status (*check)(struct lease *lease, uint64_t life_ms, struct stile_error *err);
+    /* May, else NULL: renews the rows of leases->kept for this long. */
+    enum stile_status (*keep)(struct leases *leases, uint64_t life_ms, struct stile_error *err);
     enum stile_status (*resume)(struct lease *lease, struct stile_error *err);
     enum stile_status (*release)(struct lease *lease, bool unused, struct stile_error *err);
     enum stile_status (*renew)(struct leased_renewal *renewal, struct stile_error *err);
@@ -72,6 +86,7 @@ struct leases {
     struct leased_claims claims;
     bool hearing;   /* notifications of grants arrive */
     size_t n_heard; /* claims that ask because of one */
+    struct lease_rows kept;
 };
 
 /* ---- what core asks for ---- */
@@ -89,6 +104,8 @@ extern const struct engine_detached sql_lease_detached;
 
 void sql_lease_asked(struct lease *lease, const struct lease_answer *answer);
 void sql_lease_checked(struct lease *lease, const struct lease_answer *answer);
+/* n: of the rows that were to be kept, how many are there and wait. */
+void sql_lease_kept(struct leases *leases, uint64_t n, const struct stile_error *err);
 void sql_lease_resumed(struct lease *lease, const struct lease_answer *answer);
 void sql_lease_released(struct lease *lease, const struct lease_answer *answer);
 /* found: whether the rows of the answer, which only the engine can read, have this owner. */
