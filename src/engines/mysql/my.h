@@ -48,7 +48,7 @@ struct my {
     struct session *sleeper; /* mode=table: sleeps until a claim is granted; NULL: none */
     uint64_t sleep_id;       /* the shared session whose lock it waits for to sleep */
     uint64_t wakeup_again_ns;
-    bool sure;                 /* no wake-up is missed, whoever has to send it */
+    bool sure;                 /* no wake-up is missed, whichever user sends it */
     bool awake;                /* the sleeper: until the claims that were granted are confirmed */
     struct timer wakeup_check; /* not sure: a wake-up may have been missed; awake: for too long */
     struct session *writer;    /* cells: waits for rows that others have locked; NULL: none */

@@ -671,7 +671,7 @@ begin
         perform from stile.counter n where n.name = p_name for update;
     end if;
     if p_mode = 'exclusive' then
-        -- Behind a holder there is nothing to grant: whoever changed the name has granted what could be.
+        -- Behind a holder there is nothing to grant: each change of the name has granted what could be.
         select count(*) filter (where c.held) > 0
                and not bool_or(c.expires_at <= clock_timestamp() or c.owner = p_owner),
                ceil(extract(epoch from min(c.expires_at) filter (where c.held) - clock_timestamp()) * 1000)
