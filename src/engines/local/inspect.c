@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/container.h"
 #include "base/name.h"
 #include "base/self.h"
 #include "engines/local/liveness.h"
@@ -469,9 +470,13 @@ void local_inspect_show(struct engine *engine, struct query *query)
 
 /* ---- watching ---- */
 
+/* The kernel may have had no memory for a wake-up. */
+#define LOOK_AGAIN_NS NS_PER_SEC
+
 /* Behind query->state. */
 struct subscription {
     struct watcher watcher;
+    struct timer timer;
     struct query *query;
     uint32_t slot;
     uint32_t observer;
@@ -495,6 +500,8 @@ static void end_watch(struct local *local, struct subscription *sub)
     local_wakeup_forget_due(local, &sub->watcher);
     local_peers_unwatch(local, &sub->watcher);
     local_wakeup_drop_slot(local, sub->slot);
+    loop_disarm(local->engine.loop, &sub->timer);
+    loop_unreserve(local->engine.loop, 1);
     sub->query->state = NULL;
     free(sub);
 }
@@ -535,6 +542,14 @@ static void recheck_name(struct watcher *watcher, uint64_t dead)
     finish(query, error.status, &error);
 }
 
+static void look_again(struct timer *timer)
+{
+    struct subscription *sub = container_of(timer, struct subscription, timer);
+    struct engine *engine = sub->query->engine;
+    loop_arm(engine->loop, timer, loop_now(engine->loop) + LOOK_AGAIN_NS);
+    engine->events->changed(sub->query);
+}
+
 static enum stile_status subscribe(struct local *local, struct subscription *sub,
                                    struct stile_error *error)
 {
@@ -553,14 +568,19 @@ static enum stile_status subscribe(struct local *local, struct subscription *sub
 
 static struct subscription *make_subscription(struct local *local, struct query *query)
 {
+    struct loop *loop = local->engine.loop;
     struct subscription *sub = calloc(1, sizeof *sub);
-    if (!sub)
+    if (!sub || loop_reserve(loop, 1)) {
+        free(sub);
         return NULL;
+    }
     sub->query = query;
     sub->watcher.recheck = recheck_name;
+    sub->timer.fn = look_again;
     sub->slot = local_wakeup_add_slot(local, &sub->watcher);
     if (sub->slot)
         return sub;
+    loop_unreserve(loop, 1);
     free(sub);
     return NULL;
 }
@@ -576,8 +596,10 @@ void local_inspect_watch(struct engine *engine, struct query *query)
         return;
     }
     query->state = sub;
-    if (subscribe(local, sub, &error) == STILE_OK)
+    if (subscribe(local, sub, &error) == STILE_OK) {
+        loop_arm(engine->loop, &sub->timer, loop_now(engine->loop) + LOOK_AGAIN_NS);
         return;
+    }
     end_watch(local, sub);
     finish(query, error.status, &error);
 }
