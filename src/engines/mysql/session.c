@@ -267,8 +267,11 @@ static void watch(struct session *s, int waits_for)
     if (fd < 0 || (s->base.watch.slot && s->base.watched == events))
         return;
     s->base.watched = events;
-    if (loop_watch(s->base.loop, &s->base.watch, events))
-        loop_soon(s->base.loop, &s->base.task);
+    if (loop_watch(s->base.loop, &s->base.watch, events) == 0)
+        return;
+    /* What it is still watched for would come again and again. */
+    loop_unwatch(s->base.loop, &s->base.watch);
+    loop_soon(s->base.loop, &s->base.task);
 }
 
 static void begin_call(struct session *s, int waits_for)
