@@ -21,7 +21,8 @@
 #include "stile/pace.h"
 #include "support/scarcity.h"
 
-#define SCENE_S      60 /* more is a hang */
+#define SCENE_S      60    /* more is a hang */
+#define SEEN_MAX     10000 /* in one scene; more is a loop that does not sleep */
 #define PATIENCE_MS  20000
 #define DESCRIBED_MS 40
 
@@ -356,11 +357,11 @@ static void run_once(struct cast *cast, const char *key)
 static void keep_pace(struct cast *cast, const char *name)
 {
     struct stile_error err = {0};
-    expect(stile_pace(NULL, cast->clients[0], name, STILE_PACE_OPTIONS(.count = 2, .per_ms = 10000),
-                      PATIENCE_MS, &err),
+    expect(stile_pace(NULL, cast->clients[0], name,
+                      STILE_PACE_OPTIONS(.count = 20, .per_ms = 10000), PATIENCE_MS, &err),
            &err, "starting at a pace");
-    expect(stile_pace(NULL, cast->clients[1], name, STILE_PACE_OPTIONS(.count = 2, .per_ms = 10000),
-                      0, &err),
+    expect(stile_pace(NULL, cast->clients[1], name,
+                      STILE_PACE_OPTIONS(.count = 20, .per_ms = 10000), 0, &err),
            &err, "starting once more");
 }
 
@@ -407,6 +408,8 @@ static void play_short_of(const char *name, unsigned at)
     scarcity_end();
     if (scarcity_outstanding != before)
         fail_msg("%ld leaked, at %u", scarcity_outstanding - before, at);
+    if (scarcity.seen > SEEN_MAX)
+        fail_msg("%u tries of %s, at %u", scarcity.seen, name, at);
 }
 
 static void each_fails_in_turn(const char *scene, unsigned least)
