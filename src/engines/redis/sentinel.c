@@ -46,33 +46,34 @@ static enum stile_status move_to(struct node *home, const char *host, uint16_t p
 {
     struct stile_error why;
     char *copy = strdup(host);
-    if (!copy)
+    error_set(&why, STILE_UNREACHABLE, 0, "the primary has moved to %s:%u", host, port);
+    /* The node last: one that has the new address is not moved again. */
+    if (!copy || (home->conn && redis_conn_move(home->conn, host, port, &why, NULL)) ||
+        (home->pubsub && redis_conn_move(home->pubsub, host, port, &why, NULL))) {
+        free(copy);
         return STILE_NOMEM;
+    }
     free(home->host);
     home->options.target.host = home->host = copy;
     home->options.target.port = port;
-    error_set(&why, STILE_UNREACHABLE, 0, "the primary has moved to %s:%u", host, port);
-    if (home->conn)
-        redis_conn_move(home->conn, host, port, &why, NULL);
-    if (home->pubsub)
-        redis_conn_move(home->pubsub, host, port, &why, NULL);
     return STILE_OK;
 }
 
-/* If the address is the present one, nothing moves: its connection retries by itself. */
-static bool named(struct sentinel *s, const char *host, const char *digits)
+/* NULL, or why that does not help. If the address is the present one, nothing moves: its connection
+ * retries by itself. */
+static const char *named(struct sentinel *s, const char *host, const char *digits)
 {
     struct node *home = &s->redis->home;
     unsigned port;
     if (!url_read_number(&port, digits, UINT16_MAX) || !port)
-        return false; /* no address */
+        return "does not know this primary";
     bool same = home->host && strcmp(home->host, host) == 0 && home->options.target.port == port;
     s->gave_up = false;
-    if (!same)
-        move_to(home, host, (uint16_t)port);
+    if (!same && move_to(home, host, (uint16_t)port))
+        return "named the primary, but there is no memory";
     if (!home->conn)
         s->redis->node_events->named(home);
-    return true;
+    return NULL;
 }
 
 /* ---- asking ---- */
@@ -115,14 +116,17 @@ static bool is_address(const redisReply *reply)
 static void on_named(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct sentinel *s = data;
+    const char *why = "does not know this primary";
     redis_conn_free(s->conn);
     s->conn = NULL;
-    if (!err && is_address(reply) && named(s, text_at(reply, 0), text_at(reply, 1)))
+    if (!err && is_address(reply))
+        why = named(s, text_at(reply, 0), text_at(reply, 1));
+    if (!why)
         return;
     if (err)
         say(s, err->message);
     else
-        say_of(s, "does not know this primary");
+        say_of(s, why);
     ask_next(s);
 }
 
@@ -216,8 +220,8 @@ static void pubsub_message(struct conn *conn, const char *channel, size_t channe
     text[n] = '\0';
     for (size_t i = 0; i < 5; i++)
         words[i] = strsep(&rest, " ");
-    if (words[4] && strcmp(words[0], s->primary) == 0)
-        named(s, words[3], words[4]);
+    if (words[4] && strcmp(words[0], s->primary) == 0 && named(s, words[3], words[4]))
+        seek(s);
 }
 
 void redis_sentinel_listen(struct sentinel *s)
