@@ -182,10 +182,15 @@ static bool is_up(const struct sql_claim *c)
 
 /* ---- the end of its transaction ---- */
 
+static enum stile_status end(struct sql_claim *c, answer_fn *fn, struct stile_error *err)
+{
+    return maria_send(c->session, maria_sql_row_end(c), fn, c, err);
+}
+
 static void end_with(struct sql_claim *c, answer_fn *fn)
 {
     struct stile_error err;
-    if (maria_send(c->session, maria_sql_row_end(c), fn, c, &err))
+    if (end(c, fn, &err))
         sql_claim_abandon(c, &err);
 }
 
@@ -221,13 +226,24 @@ static void on_given(void *data, const struct answer *a)
     sql_claim_released(c, over && !c->loss_reported ? &lost : NULL);
 }
 
+static void let_go(struct sql_claim *c)
+{
+    struct stile_error err;
+    if (!end(c, on_given, &err))
+        return;
+    if (c->withdrawn)
+        sql_claim_abandon(c, &err);
+    else
+        sql_claim_release_unsent(c, &err);
+}
+
 /* If this failed, the name is held back for longer, not shorter. */
 static void on_row_told(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
     (void)a;
     if (is_up(c))
-        end_with(c, on_given);
+        let_go(c);
     else
         sql_claim_released(c, NULL);
 }
@@ -240,7 +256,7 @@ void maria_row_give_back(struct sql_claim *c)
     bool has_hold = claim->hold_ns || claim->delay_ns;
     if (!has_hold || !my->pool.shared ||
         maria_send(my->pool.shared, maria_sql_row_end_hold(c, claim->unused), on_row_told, c, NULL))
-        end_with(c, on_given);
+        let_go(c);
 }
 
 /* ---- not granted ---- */

@@ -30,13 +30,18 @@ static bool is_shared(struct sql_claim *c)
 
 /* ---- the end of its transaction ---- */
 
-static void end_with(struct sql_claim *c, answer_fn *fn)
+static enum stile_status end(struct sql_claim *c, answer_fn *fn, struct stile_error *err)
 {
     struct session *session = c->session;
-    struct stile_error err;
     session->base.lease_ns =
         0; /* a setting made in a transaction that fails is rolled back with it */
-    if (postgres_send(session, &postgres_sql_row_end, NULL, 0, fn, c, &err))
+    return postgres_send(session, &postgres_sql_row_end, NULL, 0, fn, c, err);
+}
+
+static void end_with(struct sql_claim *c, answer_fn *fn)
+{
+    struct stile_error err;
+    if (end(c, fn, &err))
         sql_claim_abandon(c, &err);
 }
 
@@ -75,13 +80,24 @@ static void on_given(void *data, const struct answer *a)
     sql_claim_released(c, &lost);
 }
 
+static void let_go(struct sql_claim *c)
+{
+    struct stile_error err;
+    if (!end(c, on_given, &err))
+        return;
+    if (c->withdrawn)
+        sql_claim_abandon(c, &err);
+    else
+        sql_claim_release_unsent(c, &err);
+}
+
 /* If this failed, the name is held back for longer, not shorter. */
 static void on_hold_ended(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
     (void)a;
     if (c->session)
-        end_with(c, on_given);
+        let_go(c);
     else
         sql_claim_released(c, NULL);
 }
@@ -98,7 +114,7 @@ void postgres_row_give_back(struct sql_claim *c)
     if (!has_hold || !pg->pool.shared ||
         postgres_send(pg->pool.shared, &postgres_sql_row_end_hold, values, 3, on_hold_ended, c,
                       NULL))
-        end_with(c, on_given);
+        let_go(c);
 }
 
 /* ---- the token ---- */
