@@ -69,11 +69,10 @@ static const char *named(struct sentinel *s, const char *host, const char *digit
         return "does not know this primary";
     bool same = home->host && strcmp(home->host, host) == 0 && home->options.target.port == port;
     s->gave_up = false;
-    if (!same && move_to(home, host, (uint16_t)port))
-        return "named the primary, but there is no memory";
-    if (!home->conn)
+    bool moved = same || !move_to(home, host, (uint16_t)port);
+    if (moved && !home->conn)
         s->redis->node_events->named(home);
-    return NULL;
+    return home->conn && moved ? NULL : "named the primary, but there is no memory";
 }
 
 /* ---- asking ---- */
