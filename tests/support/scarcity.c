@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "support/scarcity.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -47,6 +48,8 @@ static bool refuse(void)
     unsigned now = scarcity.seen++;
     bool fails = now == scarcity.at || (scarcity.and_all_that_follow && now > scarcity.at);
     scarcity.failed += fails;
+    if (fails)
+        errno = ENOMEM;
     return fails;
 }
 
