@@ -19,6 +19,7 @@
 
 #include "engines/registry.h"
 #include "stile/elect.h"
+#include "stile/jobs.h"
 #include "stile/once.h"
 #include "stile/pace.h"
 #include "support/scarcity.h"
@@ -136,7 +137,9 @@ static bool enter(struct cast *cast, size_t i, const char *name)
                                   &err),
                 &err, "opening"))
         return false;
-    if (strncmp(name, "slots/", 6) == 0)
+    if (strncmp(name, "share/", 6) == 0)
+        options.mode = STILE_SHARED;
+    else if (strncmp(name, "slots/", 6) == 0)
         options = *STILE_OPTIONS(.ttl_ms = 2000, .mode = STILE_SLOTS, .slots = 1);
     else if (i == 0 && strncmp(name, "locks/", 6) == 0)
         options = everything(stile_client_caps(cast->clients[i]));
@@ -375,12 +378,126 @@ static void keep_pace(struct cast *cast, const char *name)
            &err, "starting once more");
 }
 
+/* ---- more than one lock, and one that outlives its process ---- */
+
+static void acquire_two(struct cast *cast, const char *name)
+{
+    char other[48];
+    struct stile_lock *pair[2] = {cast->locks[0], NULL};
+    struct stile_error err = {0};
+    snprintf(other, sizeof other, "%s/other", name);
+    if (!expect(
+            stile_lock_new(&pair[1], cast->clients[0], other, STILE_OPTIONS(.ttl_ms = 2000), &err),
+            &err, "making another lock") ||
+        !expect(stile_locks_acquire(pair, 2, 0, &err), &err, "trying two"))
+        return;
+    expect(stile_locks_release(pair, 2, &err), &err, "giving two back");
+}
+
+/* Two readers, and a writer that has to wait for them. */
+static void share(struct cast *cast, const char *name)
+{
+    struct stile_lock *writer;
+    struct stile_error err = {0};
+    if (!expect(stile_lock_acquire(cast->locks[0], 0, &err), &err, "reading") ||
+        !expect(stile_lock_acquire(cast->locks[1], PATIENCE_MS, &err), &err, "reading as well") ||
+        !expect(
+            stile_lock_new(&writer, cast->clients[1], name, STILE_OPTIONS(.ttl_ms = 2000), &err),
+            &err, "making a writer"))
+        return;
+    expect(stile_lock_release(cast->locks[1], &err), &err, "giving back");
+    if (stile_lock_acquire(writer, 0, &err) == STILE_OK && stile_lock_held(cast->locks[0]))
+        fail_msg("a reader and a writer hold, at %u", scarcity.at);
+    expect(stile_lock_release(cast->locks[0], &err), &err, "giving back");
+}
+
+static void detach(struct cast *cast, const char *name)
+{
+    char owner[256];
+    struct stile_lock *resumed;
+    struct stile_error err = {0};
+    if (!expect(stile_lock_acquire(cast->locks[0], 0, &err), &err, "trying") ||
+        !stile_lock_owner(cast->locks[0]))
+        return;
+    snprintf(owner, sizeof owner, "%s", stile_lock_owner(cast->locks[0]));
+    if (expect(stile_lock_detach(cast->locks[0], &err), &err, "detaching") &&
+        expect(stile_lock_new(&resumed, cast->clients[1], name,
+                              STILE_OPTIONS(.ttl_ms = 2000, .owner = owner), &err),
+               &err, "making it again") &&
+        expect(stile_lock_resume(resumed, &err), &err, "resuming"))
+        expect(stile_lock_release(resumed, &err), &err, "giving back");
+}
+
+/* ---- jobs ---- */
+
+static int ignore_job(const struct stile_job *job, void *data)
+{
+    (void)job, (void)data;
+    return 0;
+}
+
+static int ignore_queue(const struct stile_queue *queue, void *data)
+{
+    (void)queue, (void)data;
+    return 0;
+}
+
+static void look_at_jobs(struct stile_client *client, const char *queue, uint64_t id)
+{
+    struct stile_job *job = NULL;
+    struct stile_error err = {0};
+    if (expect(stile_jobs_show(&job, client, queue, id, &err), &err, "showing a job"))
+        stile_jobs_free(job, 1);
+    expect(stile_jobs_list(client, queue, NULL, ignore_job, NULL, &err), &err, "listing jobs");
+    expect(stile_jobs_count(client, queue, ignore_queue, NULL, &err), &err, "counting jobs");
+}
+
+/* Once it is given back, the next time it fails for good, and then it is done. */
+static bool work_once(struct stile_client *client, const char *queue, unsigned time)
+{
+    struct stile_error err = {0};
+    struct stile_job *jobs = NULL;
+    size_t n = 0;
+    bool claimed =
+        expect(stile_jobs_claim(&jobs, &n, client, queue,
+                                STILE_JOBS_OPTIONS(.lease_ms = 2000, .wait_ms = 1000), &err),
+               &err, "claiming a job");
+    bool works = claimed && n == 1 &&
+                 expect(stile_jobs_extend(client, jobs, n, 3000, &err), &err, "extending a job");
+    if (works && time == 0)
+        works = expect(stile_jobs_give_back(client, jobs, n, &err), &err, "giving a job back");
+    else if (works && time == 1)
+        works =
+            expect(stile_jobs_fail(client, jobs, n, "why", STILE_JOBS_OPTIONS(.tries = 1), &err),
+                   &err, "failing a job");
+    else if (works)
+        works = expect(stile_jobs_ack(client, jobs, n, &err), &err, "acknowledging a job");
+    if (claimed)
+        stile_jobs_free(jobs, n);
+    return works;
+}
+
+static void use_jobs(struct cast *cast, const char *queue)
+{
+    struct stile_client *client = cast->clients[0];
+    struct stile_error err = {0};
+    uint64_t id = 0;
+    if (!expect(stile_jobs_add(&id, client, queue, "work", 4, STILE_JOBS_OPTIONS(.key = "k"), &err),
+                &err, "adding a job"))
+        return;
+    look_at_jobs(client, queue, id);
+    if (work_once(client, queue, 0) && work_once(client, queue, 1) &&
+        expect(stile_jobs_retry(NULL, client, queue, 0, &err), &err, "retrying a job"))
+        work_once(client, queue, 2);
+}
+
 /* By the first part of the name. */
 static const struct {
     const char *scene;
     void (*play)(struct cast *cast, const char *name);
-} scenes[] = {{"watch/", watch},   {"cells/", use_cells}, {"elect/", elect},
-              {"once/", run_once}, {"pace/", keep_pace},  {"", pass_on}};
+} scenes[] = {{"watch/", watch},    {"cells/", use_cells}, {"elect/", elect}, {"once/", run_once},
+              {"pace/", keep_pace}, {"two/", acquire_two}, {"share/", share}, {"detach/", detach},
+              {"jobs/", use_jobs},  {"", pass_on}};
 
 static void play_with_two(struct cast *cast, const char *name)
 {
@@ -516,6 +633,33 @@ static void pace_short_of_it(void **state)
         each_fails_in_turn("pace", 10);
 }
 
+static void two_short_of_it(void **state)
+{
+    (void)state;
+    each_fails_in_turn("two", 10);
+}
+
+static void sharing_short_of_it(void **state)
+{
+    (void)state;
+    if (caps().modes & 1u << STILE_SHARED)
+        each_fails_in_turn("share", 10);
+}
+
+static void detaching_short_of_it(void **state)
+{
+    (void)state;
+    if (caps().detached)
+        each_fails_in_turn("detach", 10);
+}
+
+static void jobs_short_of_it(void **state)
+{
+    (void)state;
+    if (caps().jobs)
+        each_fails_in_turn("jobs", 10);
+}
+
 static int is_empty(const struct stile_info *info, void *data)
 {
     (void)data;
@@ -552,7 +696,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(locks_short_of_it),     cmocka_unit_test(slots_short_of_it),
         cmocka_unit_test(watching_short_of_it),  cmocka_unit_test(cells_short_of_it),
         cmocka_unit_test(elections_short_of_it), cmocka_unit_test(once_short_of_it),
-        cmocka_unit_test(pace_short_of_it),      cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(pace_short_of_it),      cmocka_unit_test(two_short_of_it),
+        cmocka_unit_test(sharing_short_of_it),   cmocka_unit_test(detaching_short_of_it),
+        cmocka_unit_test(jobs_short_of_it),      cmocka_unit_test(nothing_is_left),
     };
     if (argc < 2) {
         fprintf(stderr, "usage: %s URL [FILTER]\n", argv[0]);
