@@ -122,9 +122,9 @@ static void check_line(enum dialect dialect, char **nodes, int n, const char *co
     assert_int_equal(nodes_in_queue.n, n_sorted);
     for (size_t i = 0; i < n_sorted; i++) {
         assert_string_equal(nodes_in_queue.nodes[i], sorted[i]);
-        assert_int_equal(zk_nodes_find(&nodes_in_queue, sorted[i]), i);
+        assert_int_equal(zk_nodes_find(&nodes_in_queue, &zk, sorted[i]), i);
     }
-    assert_int_equal(zk_nodes_find(&nodes_in_queue, "another"), n_sorted);
+    assert_int_equal(zk_nodes_find(&nodes_in_queue, &zk, "another"), n_sorted);
     zk_nodes_free(&nodes_in_queue);
 }
 

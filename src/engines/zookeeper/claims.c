@@ -17,7 +17,7 @@
 
 /* Where each state may lead. A claim starts over, in CREATING, when its node has gone. */
 static const unsigned transitions[] = {
-    [CLAIM_IDLE] = TO(CREATING),
+    [CLAIM_IDLE] = TO(CREATING) | TO(IDLE), /* IDLE: memory was short */
     [CLAIM_CREATING] = TO(CREATING) | TO(LISTING) | TO(WAITING) | TO(HELD) | TO(WITHDRAWING) |
                        TO(UNCERTAIN) | TO_END,
     [CLAIM_LISTING] = TO(CREATING) | TO(LISTING) | TO(WAITING) | TO(HELD) | TO(WITHDRAWING) |
@@ -79,6 +79,7 @@ static void leave_recent(struct zk_claim *zc)
 void zk_claim_stop_waiting(struct zk_claim *zc)
 {
     leave_recent(zc);
+    zk_line_stop(zc);
     zk_watch_remove(&zc->watch);
     loop_disarm(core_claim(zc)->engine->loop, &zc->timer);
 }
@@ -88,6 +89,7 @@ void zk_claim_drop_node(struct zk_claim *zc)
     free(zc->node);
     zc->node = NULL;
     zc->node_state = NODE_NONE;
+    zk_line_drop_node(zc);
 }
 
 void zk_claim_drop_orphans(struct zk_claim *zc)
@@ -110,6 +112,7 @@ void zk_claim_forget(struct zk_claim *zc)
     zc->in_flight = 0;
     zk_claim_drop_node(zc);
     zk_claim_drop_orphans(zc);
+    zk_line_leave(zc);
     leave_session(zc);
     zk_claim_move_to(zc, CLAIM_IDLE);
 }

@@ -11,7 +11,8 @@
  *     any of them ─► DRAINING ─► RELEASING ─► IDLE, when core calls release()
  *
  * The table of transitions is in claims.c, with what all parts of a claim's life share. queue.c
- * leads up to the grant and watches the holder's node; release.c is the end. */
+ * leads up to the grant, line.c knows the neighbours of a claim, held.c watches the holder's node;
+ * release.c is the end. */
 #ifndef STILE_ZOOKEEPER_CLAIMS_H
 #define STILE_ZOOKEEPER_CLAIMS_H
 
@@ -43,6 +44,14 @@ enum node_state {
 
 /* What is known of its hold record on the server. */
 enum record_state { RECORD_NONE, RECORD_UNCERTAIN, RECORD_WRITTEN };
+
+/* The claims of one session on one name (line.c). */
+struct line;
+
+/* On one list of its line at most. */
+struct line_place {
+    struct zk_claim *next, **link; /* link NULL: on none */
+};
 
 /* A hold record whose claim has gone. */
 struct orphan {
@@ -78,6 +87,16 @@ struct zk_claim {
     bool parents;  /* must be created first */
     bool was_held; /* whatever became of it */
     bool recorded; /* its record was written together with the present listing */
+    struct line *line;
+    struct zk_claim *before, *behind; /* exclusive claims of the line, in the queue's order */
+    int64_t number;                   /* of its node */
+    bool adjacent;                    /* in the queue nothing is between `before` and this one */
+    bool ordered;                     /* it has a place in that order */
+    bool creating;                    /* and its line counts that */
+    bool lists_later;                 /* no listing was requested together with its node */
+    bool deleted;                     /* by our own request, which found the node */
+    unsigned granted_after;           /* so many interruptions of its session */
+    struct line_place looking;        /* waits for a listing, or for any change */
     unsigned in_flight;
     unsigned tries;
     uint64_t granted_ns;
@@ -113,6 +132,40 @@ static inline struct zk *zk_of_claim(struct zk_claim *zc)
     return zk_of(core_claim(zc)->engine);
 }
 
+static inline bool zk_claim_wants_record(struct zk_claim *zc)
+{
+    return core_claim(zc)->hold_ns || core_claim(zc)->delay_ns;
+}
+
+/* ---- line.c ---- */
+
+/* Called for a claim that has left its list; none of them may free the line. */
+struct line_events {
+    /* The reply to a listing that was sent after zk_line_look(). queue NULL: see reply->rc. */
+    void (*listed)(struct zk_claim *zc, const struct node_list *queue, const struct reply *reply);
+    void (*changed)(struct zk_claim *zc); /* the end of zk_line_await_change() */
+    /* The claim before it has held, and its node was deleted: nothing else is before this one. */
+    void (*turn)(struct zk_claim *zc);
+    /* The claim before it has gone, and something else may be before this one. */
+    void (*unsure)(struct zk_claim *zc);
+};
+
+/* False: out of memory. */
+bool zk_line_join(struct zk_claim *zc, const struct line_events *events);
+void zk_line_leave(struct zk_claim *zc);
+/* The claim's node is being requested. True: a listing together with it would not grant the claim,
+ * or there would be too many of them. */
+bool zk_line_creating(struct zk_claim *zc);
+void zk_line_created(struct zk_claim *zc);   /* or failed */
+void zk_line_append(struct zk_claim *zc);    /* its node was created, the last one of its session */
+void zk_line_drop_node(struct zk_claim *zc); /* its node has gone, or is no longer known */
+/* The node is that of the claim before it, and still exists as far as we know. */
+bool zk_line_is_before(const struct zk_claim *zc, const char *node);
+void zk_line_look(struct zk_claim *zc); /* shares the next listing */
+/* False: the watch that the last listing has set is no longer there; look again. */
+bool zk_line_await_change(struct zk_claim *zc);
+void zk_line_stop(struct zk_claim *zc); /* it looks and waits no longer */
+
 /* ---- claims.c ---- */
 
 void zk_claim_move_to(struct zk_claim *zc, enum claim_state state);
@@ -130,11 +183,15 @@ void zk_claim_record_data(char data[INFO_MAX], struct zk_claim *zc, bool delays)
 /* What its node shows to others: the process behind it, and what it proclaims. */
 void zk_claim_node_data(char data[DATA_MAX], struct zk_claim *zc);
 
+/* ---- held.c ---- */
+
+void zk_held_begin(struct zk_claim *zc);
+void zk_held_watch_recent(struct timer *timer);
+
 /* ---- queue.c ---- */
 
 void zk_queue_claim(struct engine *engine, struct claim *claim);
 void zk_queue_session_ended(struct session *session);
-void zk_queue_watch_recent(struct timer *timer);
 
 /* ---- strays.c ---- */
 

@@ -381,28 +381,52 @@ int64_t zk_record_until_ms(const struct record *record, const struct jute_stat *
 
 /* ---- the nodes in a queue ---- */
 
-static int by_sequence(const void *a, const void *b, void *zk)
+struct placed {
+    const char *sequence, *node;
+};
+
+static int by_sequence(const void *a, const void *b)
 {
-    enum dialect dialect = ((const struct zk *)zk)->dialect;
-    return strcmp(dialects[dialect].sequence(*(const char *const *)a),
-                  dialects[dialect].sequence(*(const char *const *)b));
+    return strcmp(((const struct placed *)a)->sequence, ((const struct placed *)b)->sequence);
+}
+
+/* Each is looked through once, not in every comparison: there may be 10,000. */
+static size_t find_places(struct placed *placed, const struct zk *zk,
+                          const struct jute_strings *children)
+{
+    size_t n = 0;
+    for (size_t i = 0; children && i < children->n; i++) {
+        enum stile_mode mode;
+        const char *node = children->list[i];
+        const char *sequence = dialects[zk->dialect].sequence(node);
+        if (sequence && !zk_record_guid(&mode, node))
+            placed[n++] = (struct placed){.sequence = sequence, .node = node};
+    }
+    return n;
 }
 
 enum stile_status zk_nodes_sort(struct node_list *list, const struct zk *zk,
                                 const struct jute_strings *children, struct stile_error *err)
 {
-    size_t n = children ? children->n : 0;
-    *list = (struct node_list){.nodes = malloc((n + 1) * sizeof *list->nodes)};
-    if (!list->nodes)
+    size_t room = (children ? children->n : 0) + 1;
+    struct placed *placed = malloc(room * sizeof *placed);
+    *list = (struct node_list){.nodes = malloc(room * (2 * sizeof *list->nodes + 1))};
+    if (!placed || !list->nodes) {
+        free(placed);
+        free(list->nodes);
         return error_set(err, STILE_NOMEM, 0, "out of memory");
-    for (size_t i = 0; i < n; i++) {
-        enum stile_mode mode;
-        if (!zk_record_guid(&mode, children->list[i]) &&
-            dialects[zk->dialect].sequence(children->list[i]))
-            list->nodes[list->n++] = children->list[i];
     }
+    list->sequences = list->nodes + room;
+    list->modes = (signed char *)(list->sequences + room);
+    memset(list->modes, -1, room);
+    list->n = find_places(placed, zk, children);
     if (list->n > 1)
-        qsort_r(list->nodes, list->n, sizeof *list->nodes, by_sequence, (void *)zk);
+        qsort(placed, list->n, sizeof *placed, by_sequence);
+    for (size_t i = 0; i < list->n; i++) {
+        list->nodes[i] = placed[i].node;
+        list->sequences[i] = placed[i].sequence;
+    }
+    free(placed);
     return STILE_OK;
 }
 
@@ -411,10 +435,34 @@ void zk_nodes_free(struct node_list *list)
     free(list->nodes);
 }
 
-size_t zk_nodes_find(const struct node_list *list, const char *node)
+enum stile_mode zk_nodes_mode(const struct node_list *list, const struct zk *zk, size_t i)
 {
-    size_t i = 0;
-    while (i < list->n && strcmp(list->nodes[i], node) != 0)
+    if (list->modes[i] < 0)
+        list->modes[i] = (signed char)zk_node_mode(zk, list->nodes[i]);
+    return (enum stile_mode)list->modes[i];
+}
+
+static size_t first_at(const struct node_list *list, const char *sequence)
+{
+    size_t low = 0, high = list->n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (strcmp(list->sequences[middle], sequence) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+size_t zk_nodes_find(const struct node_list *list, const struct zk *zk, const char *node)
+{
+    const char *sequence = dialects[zk->dialect].sequence(node);
+    size_t i = sequence ? first_at(list, sequence) : list->n;
+    while (i < list->n && strcmp(list->sequences[i], sequence) == 0) {
+        if (strcmp(list->nodes[i], node) == 0)
+            return i;
         i++;
-    return i;
+    }
+    return list->n;
 }

@@ -45,13 +45,17 @@ void zk_guid_write(char guid[GUID_SIZE], enum dialect dialect, const uint8_t ran
 /* First in the queue first. Borrowed from the reply. */
 struct node_list {
     const char **nodes;
+    const char **sequences; /* their order: a part of each */
+    signed char *modes;     /* as far as they were asked for; else -1 */
     size_t n;
 };
 
 enum stile_status zk_nodes_sort(struct node_list *list, const struct zk *zk,
                                 const struct jute_strings *children, struct stile_error *err);
 void zk_nodes_free(struct node_list *list);
-size_t zk_nodes_find(const struct node_list *list, const char *node); /* n: it is not there */
+/* n: it is not there. */
+size_t zk_nodes_find(const struct node_list *list, const struct zk *zk, const char *node);
+enum stile_mode zk_nodes_mode(const struct node_list *list, const struct zk *zk, size_t i);
 /* Of a claim's node as we name it; false: it is none. */
 bool zk_node_guid(char guid[GUID_SIZE], const struct zk *zk, const char *node);
 enum stile_mode zk_node_mode(const struct zk *zk, const char *node);

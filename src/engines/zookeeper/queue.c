@@ -1,12 +1,13 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The queue of a name: from the first request of a claim to its grant, and while it is held.
+/* The queue of a name: from the first request of a claim to its grant.
  *
  * The node and the listing behind it are requested together, so an uncontended claim waits for one
  * round trip. A listing that contains our node proves that it still exists, with the owner that was
  * compared when it was created: neither can change. So one request, after any wait, both verifies a
  * grant and finds the node before ours. That node is watched, and no other: one that goes wakes one
- * waiter.
+ * waiter. Where the node before ours is our own, neither the watch nor a listing is needed
+ * (line.c).
  *
  * Hold records whose claims have gone (orphans) keep the name locked for a time on the server's
  * clock. That clock can't be read, but every write shows it: our node when it was created, and the
@@ -16,104 +17,20 @@
 #include <string.h>
 
 #include "engines/zookeeper/claims.h"
-#include "engines/zookeeper/marks.h"
 
 #define TRIES_MAX 6
 #define NUDGE_NS  (20 * NS_PER_MS)
-#define RECENT_NS (100 * NS_PER_MS)
 
 static void list_again(struct zk_claim *zc);
 static void on_list_timer(struct timer *timer);
 static void start_over(struct zk_claim *zc);
 static void watch_node(struct zk_claim *zc, const char *node);
 static void wait_for_change(struct zk_claim *zc);
-static void watch_own(struct zk_claim *zc);
 static reply_fn on_orphan_cleared;
 
 static void path_of(char path[PATH_ROOM], struct zk_claim *zc)
 {
     zk_path_of_name(path, zk_of_claim(zc), core_claim(zc)->name, core_claim(zc)->name_len);
-}
-
-/* ---- held ----
- *
- * The node of a holder is watched once it is held for longer than a moment: most are released
- * before, and need no watch. */
-
-static void lose(struct zk_claim *zc)
-{
-    struct claim *claim = core_claim(zc);
-    struct stile_error err;
-    zk_claim_stop_waiting(zc);
-    zk_claim_drop_node(zc);
-    zk_claim_move_to(zc, CLAIM_LOST);
-    zk_marks_explain(zc->session, (uint64_t)zc->czxid, &err);
-    claim->engine->events->lost(claim, &err);
-}
-
-static void on_own_event(struct requester *requester, int type)
-{
-    struct zk_claim *zc = claim_of_requester(requester);
-    if (zc->state != CLAIM_HELD)
-        return;
-    if (type == JUTE_EVENT_DELETED)
-        lose(zc);
-    else
-        watch_own(zc);
-}
-
-static void on_own_timer(struct timer *timer)
-{
-    watch_own(claim_of_timer(timer));
-}
-
-static void on_own_watched(struct requester *requester, const struct reply *reply)
-{
-    struct zk_claim *zc = claim_of_requester(requester);
-    if (zk_release_owns_reply(zc) || zc->state != CLAIM_HELD)
-        return;
-    if (reply->rc == ZNONODE)
-        lose(zc);
-    else if (reply->rc != ZOK)
-        zk_claim_retry_later(zc, on_own_timer);
-    else
-        zc->tries = 0;
-}
-
-static void watch_own(struct zk_claim *zc)
-{
-    struct session *session = zc->session;
-    if (zk_watch_add(&zc->watch, session, 'g', zc->node, &zc->requester, on_own_event) &&
-        zk_request_get(session, &zc->requester, zc->node, zc->watch, on_own_watched))
-        zc->in_flight++;
-    else
-        zk_claim_retry_later(zc, on_own_timer);
-}
-
-void zk_queue_watch_recent(struct timer *timer)
-{
-    struct zk *zk = container_of(timer, struct zk, recent_timer);
-    struct loop *loop = zk->engine.loop;
-    uint64_t now = loop_now(loop);
-    while (zk->recent && zk->recent->granted_ns + RECENT_NS <= now) {
-        struct zk_claim *zc = zk->recent;
-        zk_claim_stop_waiting(zc);
-        zk_marks_watch(zc->session);
-        watch_own(zc);
-    }
-    if (zk->recent)
-        loop_arm(loop, timer, zk->recent->granted_ns + RECENT_NS);
-}
-
-static void add_recent(struct zk_claim *zc)
-{
-    struct zk *zk = zk_of_claim(zc);
-    zc->recent_next = NULL;
-    zc->recent_link = zk->recent_tail;
-    *zk->recent_tail = zc;
-    zk->recent_tail = &zc->recent_next;
-    if (!zk->recent_timer.place)
-        loop_arm(zk->engine.loop, &zk->recent_timer, zc->granted_ns + RECENT_NS);
 }
 
 static void grant(struct zk_claim *zc)
@@ -123,18 +40,15 @@ static void grant(struct zk_claim *zc)
     zk_claim_move_to(zc, CLAIM_HELD);
     zc->was_held = true;
     zc->tries = 0;
+    zc->adjacent = false;
+    zc->granted_after = zc->session->resumes;
     zc->granted_ns = loop_now(claim->engine->loop);
-    add_recent(zc);
+    zk_held_begin(zc);
     claim->engine->events->granted(claim, (uint64_t)zc->czxid, zc->session->proven_ns,
                                    zc->session->ttl_ns);
 }
 
 /* ---- its hold record ---- */
-
-static bool wants_record(struct zk_claim *zc)
-{
-    return core_claim(zc)->hold_ns || core_claim(zc)->delay_ns;
-}
 
 /* A record that already exists was written before a connection broke: it is too old. */
 static void on_recorded(struct requester *requester, const struct reply *reply)
@@ -260,7 +174,7 @@ static void wait_for_orphan(struct zk_claim *zc, const struct orphan *orphan)
         wait_for_change(zc);
     else
         watch_node(zc, strrchr(orphan->path, '/') + 1);
-    if (zc->state != CLAIM_WAITING || !zc->watch)
+    if (zc->state != CLAIM_WAITING || !(zc->watch || zc->looking.link))
         return;
     zc->timer.fn = on_orphan_due;
     loop_arm(loop, &zc->timer, at_ns);
@@ -446,10 +360,18 @@ static void watch_node(struct zk_claim *zc, const char *node)
 /* Until any node of the name comes or goes. The listing must have been made behind the watch. */
 static void wait_for_change(struct zk_claim *zc)
 {
-    if (zc->watch && zc->watch->kind == 'c')
+    if (zk_line_await_change(zc))
         zk_claim_move_to(zc, CLAIM_WAITING);
     else
         list_again(zc);
+}
+
+static void wait_behind(struct zk_claim *zc)
+{
+    zk_watch_remove(&zc->watch);
+    zk_claim_move_to(zc, CLAIM_WAITING);
+    zc->adjacent = true;
+    zc->tries = 0;
 }
 
 /* ---- the position in the queue ---- */
@@ -466,13 +388,13 @@ static struct position find_position(const struct claim *claim, const struct nod
 {
     const struct zk *zk = zk_of(claim->engine);
     struct position position = {NULL};
-    while (at-- > 0 && !position.nearest) {
-        enum stile_mode mode = zk_node_mode(zk, queue->nodes[at]);
+    while (at-- > 0 && !position.nearest && !position.full) {
+        enum stile_mode mode = zk_nodes_mode(queue, zk, at);
         if (claim->mode == STILE_EXCLUSIVE || mode != claim->mode)
             position.nearest = queue->nodes[at];
         position.slots += mode == STILE_SLOTS;
+        position.full = claim->mode == STILE_SLOTS && position.slots >= claim->slots;
     }
-    position.full = claim->mode == STILE_SLOTS && position.slots >= claim->slots;
     return position;
 }
 
@@ -483,7 +405,9 @@ static void wait_or_withdraw(struct zk_claim *zc, const struct position *positio
         zk_release_withdraw(zc);
         return;
     }
-    if (position->nearest)
+    if (position->nearest && zk_line_is_before(zc, position->nearest))
+        wait_behind(zc);
+    else if (position->nearest)
         watch_node(zc, position->nearest);
     else
         wait_for_change(zc);
@@ -492,80 +416,140 @@ static void wait_or_withdraw(struct zk_claim *zc, const struct position *positio
 
 static void reached_head(struct zk_claim *zc)
 {
-    if (wants_record(zc) && (zc->record_state != RECORD_WRITTEN || !zc->recorded))
+    if (zk_claim_wants_record(zc) && (zc->record_state != RECORD_WRITTEN || !zc->recorded))
         write_record(zc);
     else
         grant(zc);
 }
 
 /* Verifies that our node is in the queue, and grants the claim, waits or withdraws it. */
-static void examine_queue(struct zk_claim *zc, const struct reply *reply)
+static void examine_queue(struct zk_claim *zc, const struct node_list *queue,
+                          const struct jute_strings *children)
 {
-    struct claim *claim = core_claim(zc);
-    struct stile_error err;
-    struct node_list queue;
-    if (zk_nodes_sort(&queue, zk_of_claim(zc), reply->children, &err)) {
-        zk_claim_fail(zc, &err);
-        return;
-    }
-    size_t place = zk_nodes_find(&queue, strrchr(zc->node, '/') + 1);
-    bool ours = place < queue.n && zc->owner == zc->session->id.id &&
+    size_t place = zk_nodes_find(queue, zk_of_claim(zc), strrchr(zc->node, '/') + 1);
+    bool ours = place < queue->n && zc->owner == zc->session->id.id &&
                 zc->generation == zc->session->generation;
+    zc->adjacent = false;
     if (!ours) {
-        zk_nodes_free(&queue);
         start_over(zc);
         return;
     }
-    struct position position = find_position(claim, &queue, place);
+    struct position position = find_position(core_claim(zc), queue, place);
     if (position.nearest || position.full)
         wait_or_withdraw(zc, &position);
-    else if (!check_orphans(zc, &queue, reply->children, position.slots))
+    else if (!check_orphans(zc, queue, children, position.slots))
         reached_head(zc);
-    zk_nodes_free(&queue);
 }
 
-static void on_listed(struct requester *requester, const struct reply *reply)
+static void on_listed(struct zk_claim *zc, const struct node_list *queue, const struct reply *reply)
 {
-    struct zk_claim *zc = claim_of_requester(requester);
-    if (zk_release_owns_reply(zc))
+    if (zc->session->ending)
         return;
-    if (reply->rc == ZOK)
-        examine_queue(zc, reply);
+    if (queue)
+        examine_queue(zc, queue, reply->children);
     else if (reply->rc == ZNONODE)
         start_over(zc);
-    else if (zk_error_is_transient(reply->rc) && core_claim(zc)->wait)
+    else if (reply->rc == ZNOMEMORY || (zk_error_is_transient(reply->rc) && core_claim(zc)->wait))
         zk_claim_retry_later(zc, on_list_timer);
     else
         zk_claim_fail_code(zc, reply->rc, true);
 }
 
-/* watched: changes are reported, too. False: out of memory. */
-static bool request_list(struct zk_claim *zc, bool watched, reply_fn *fn)
-{
-    char path[PATH_ROOM];
-    path_of(path, zc);
-    bool sent =
-        (zc->watch || !watched ||
-         zk_watch_add(&zc->watch, zc->session, 'c', path, &zc->requester, on_queue_event)) &&
-        zk_request_children(zc->session, &zc->requester, path, zc->watch, fn);
-    zc->in_flight += sent;
-    return sent;
-}
-
 static void list_again(struct zk_claim *zc)
 {
-    const struct claim *claim = core_claim(zc);
     zc->recorded = false;
     zk_claim_move_to(zc, CLAIM_LISTING);
-    loop_disarm(claim->engine->loop, &zc->timer);
+    loop_disarm(core_claim(zc)->engine->loop, &zc->timer);
     zk_watch_remove(&zc->watch);
-    if (!request_list(zc, claim->mode == STILE_SLOTS && claim->wait, on_listed))
-        zk_claim_retry_later(zc, on_list_timer);
+    zk_line_look(zc);
 }
+
+/* ---- its turn ---- */
+
+static void on_verified(struct requester *requester, const struct reply *reply)
+{
+    struct zk_claim *zc = claim_of_requester(requester);
+    if (zk_release_owns_reply(zc))
+        return;
+    bool ours = reply->rc == ZOK && reply->stat->czxid == zc->czxid &&
+                reply->stat->ephemeral_owner == zc->session->id.id &&
+                zc->generation == zc->session->generation;
+    if (ours)
+        grant(zc);
+    else if (reply->rc == ZOK || reply->rc == ZNONODE)
+        start_over(zc);
+    else if (zk_error_is_transient(reply->rc))
+        zk_claim_retry_later(zc, on_list_timer);
+    else
+        zk_claim_fail_code(zc, reply->rc, true);
+}
+
+static void on_unsure(struct zk_claim *zc)
+{
+    if (zc->state == CLAIM_WAITING)
+        list_again(zc);
+}
+
+/* Nothing is before its node. What a listing would add is whether that still exists. */
+static void on_turn(struct zk_claim *zc)
+{
+    bool waits = zc->state == CLAIM_WAITING;
+    if (waits && !zk_claim_wants_record(zc) &&
+        zk_request_get(zc->session, &zc->requester, zc->node, NULL, on_verified)) {
+        zk_claim_move_to(zc, CLAIM_LISTING);
+        loop_disarm(core_claim(zc)->engine->loop, &zc->timer);
+        zc->in_flight++;
+    } else if (waits) {
+        list_again(zc);
+    }
+}
+
+static void on_change(struct zk_claim *zc)
+{
+    if (zc->in_flight == 0)
+        list_again(zc);
+}
+
+static const struct line_events line_events = {
+    .listed = on_listed, .changed = on_change, .turn = on_turn, .unsure = on_unsure};
 
 /* ---- creating the node ---- */
 
 static void send_claim(struct zk_claim *zc);
+
+/* What failed is dealt with. */
+static bool is_created(struct zk_claim *zc)
+{
+    if (zc->created == ZNONODE && zc->tries++ < TRIES_MAX) {
+        zc->parents = true;
+        send_claim(zc);
+    } else if (zc->created != ZOK || !zc->node) {
+        zk_claim_fail_code(zc, zc->created ? zc->created : ZNOMEMORY,
+                           zc->node_state == NODE_UNCERTAIN);
+    } else if (zk_node_numbers_run_out(zk_of_claim(zc), core_claim(zc), zc->guid, zc->node)) {
+        zc->refusal = NUMBERS_USED_UP;
+        zk_release_withdraw(zc);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+/* Other claims of ours are before it: most often right before it. */
+static void take_place(struct zk_claim *zc)
+{
+    struct claim *claim = core_claim(zc);
+    if (!is_created(zc))
+        return;
+    if (!zc->adjacent) {
+        list_again(zc);
+    } else if (!claim->wait) {
+        zk_release_withdraw(zc);
+    } else {
+        wait_behind(zc);
+        claim->engine->events->queued(claim);
+    }
+}
 
 static void on_created(struct requester *requester, const struct reply *reply)
 {
@@ -580,7 +564,11 @@ static void on_created(struct requester *requester, const struct reply *reply)
     } else if (!reply->maybe) {
         zc->node_state = NODE_NONE;
     }
-    zk_release_owns_reply(zc);
+    zk_line_created(zc);
+    if (zc->node)
+        zk_line_append(zc);
+    if (!zk_release_owns_reply(zc) && zc->lists_later)
+        take_place(zc);
 }
 
 /* The listing that was requested together with the node. */
@@ -588,19 +576,15 @@ static void on_first_listed(struct requester *requester, const struct reply *rep
 {
     struct zk_claim *zc = claim_of_requester(requester);
     struct claim *claim = core_claim(zc);
-    if (zk_release_owns_reply(zc))
+    struct stile_error err;
+    struct node_list queue;
+    if (zk_release_owns_reply(zc) || !is_created(zc))
         return;
-    if (zc->created == ZNONODE && zc->tries++ < TRIES_MAX) {
-        zc->parents = true;
-        send_claim(zc);
-    } else if (zc->created != ZOK || !zc->node) {
-        zk_claim_fail_code(zc, zc->created ? zc->created : ZNOMEMORY,
-                           zc->node_state == NODE_UNCERTAIN);
-    } else if (zk_node_numbers_run_out(zk_of_claim(zc), claim, zc->guid, zc->node)) {
-        zc->refusal = NUMBERS_USED_UP;
-        zk_release_withdraw(zc);
+    if (reply->rc == ZOK && zk_nodes_sort(&queue, zk_of_claim(zc), reply->children, &err)) {
+        zk_claim_fail(zc, &err);
     } else if (reply->rc == ZOK) {
-        examine_queue(zc, reply);
+        examine_queue(zc, &queue, reply->children);
+        zk_nodes_free(&queue);
     } else if (zk_error_is_transient(reply->rc) && claim->wait) {
         zk_claim_move_to(zc, CLAIM_WAITING);
         zk_claim_retry_later(zc, on_list_timer);
@@ -630,6 +614,15 @@ static bool create_parents(struct zk_claim *zc, char path[PATH_ROOM])
     return sent;
 }
 
+static bool request_first_list(struct zk_claim *zc)
+{
+    char path[PATH_ROOM];
+    path_of(path, zc);
+    bool sent = zk_request_children(zc->session, &zc->requester, path, NULL, on_first_listed);
+    zc->in_flight += sent;
+    return sent;
+}
+
 static void send_claim(struct zk_claim *zc)
 {
     struct claim *claim = core_claim(zc);
@@ -653,8 +646,10 @@ static void send_claim(struct zk_claim *zc)
                                                 JUTE_EPHEMERAL_SEQUENTIAL, data, on_created);
     zc->in_flight += created;
     zc->node_state = created ? NODE_UNCERTAIN : NODE_NONE;
-    if (created && request_list(zc, false, on_first_listed))
+    zc->lists_later = zk_line_creating(zc);
+    if (created && (zc->lists_later || request_first_list(zc)))
         return;
+    zk_line_created(zc);
     zk_requester_forget(&zc->requester);
     zc->in_flight = 0;
     zk_claim_fail_code(zc, ZNOMEMORY, created);
@@ -690,7 +685,10 @@ void zk_queue_claim(struct engine *engine, struct claim *claim)
         return;
     }
     zk_claim_begin(zc, session);
-    send_claim(zc);
+    if (zk_line_join(zc, &line_events))
+        send_claim(zc);
+    else
+        zk_claim_fail_code(zc, ZNOMEMORY, false);
 }
 
 /* ---- the end of a session ---- */

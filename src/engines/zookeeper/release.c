@@ -192,6 +192,7 @@ static void on_deleted(struct requester *requester, const struct reply *reply)
         error_set(&err, STILE_LOST, ZNONODE, "the lock was no longer held");
         node_is_gone(zc, &err);
     } else if (reply->rc == ZOK || reply->rc == ZNONODE) {
+        zc->deleted = reply->rc == ZOK && zc->node_state == NODE_PRESENT;
         node_is_gone(zc, NULL);
     } else {
         fail_release(zc, reply->rc);
@@ -371,9 +372,10 @@ static void on_withdrawn(struct requester *requester, const struct reply *reply)
         drain(zc);
     else if (zc->state != CLAIM_WITHDRAWING)
         return; /* it has failed meanwhile, and core is about to release it */
-    else if (reply->rc == ZOK || reply->rc == ZNONODE)
+    else if (reply->rc == ZOK || reply->rc == ZNONODE) {
+        zc->deleted = reply->rc == ZOK;
         withdrawn(zc);
-    else
+    } else
         zk_claim_fail_code(zc, reply->rc, true);
 }
 

@@ -253,6 +253,7 @@ static void on_up(struct connection *connection, const struct session_id *id, in
     session->timeout_ms = timeout_ms;
     session->ttl_ns = (uint64_t)timeout_ms * NS_PER_MS;
     session->state = SESSION_UP;
+    session->resumes++;
     session->up_ns = loop_now(loop_of(session));
     session->connect_ns = zk_connection_greeted_ns(connection);
     zk_watches_restore(session);

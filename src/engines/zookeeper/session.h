@@ -28,6 +28,7 @@ struct session {
     bool refused;        /* the server refuses our credentials */
     bool ending;         /* expired on the servers; the task begins a new one */
     unsigned generation; /* counts the sessions that the servers gave for this one */
+    unsigned resumes;    /* how often a server has taken it up, or up again */
     struct session_id id;
     int64_t zxid; /* the greatest seen: a server that is behind it must not be believed */
     uint64_t ttl_ns;
@@ -37,6 +38,7 @@ struct session {
     struct task task;       /* for what must not happen inside a request or an event */
     struct sender sender;
     struct zk_claim *claims;
+    void *lines;  /* line.c: by their paths, as tsearch(3) keeps them */
     size_t bytes; /* of the paths of its nodes */
 
     /* requests.c */

@@ -10,7 +10,8 @@
  *  3. The node and a listing behind it are requested together. A claim that is first needs nothing
  *     more: one round trip.
  *  4. Any other claim watches the node before its own, and lists again when that goes. A grant
- *     needs a listing that contains our node; without it the claim starts over.
+ *     needs a listing that contains our node; without it the claim starts over. Behind a claim of
+ *     our own neither is needed, just a look at our node.
  *  5. A release deletes the node. The GUID in its name finds a node whose creation was not
  * answered.
  *  6. There is one session for each TTL in use. When it ends, all its nodes go. Only requests in
@@ -20,7 +21,8 @@
  *     requests.c, errors.c              requests, replies and watches of a session
  *     session.c, liveness.c             sessions, and which replies prove that they are alive
  *     names.c                           names as nodes, dialects, hold records
- *     claims.c, queue.c, release.c      the life of a claim
+ *     claims.c, line.c, queue.c, held.c, release.c
+ *                                       the life of a claim
  *     strays.c                          nodes without a claim, after older data was restored
  *     inspect.c, push.c                 list, show, break; watch
  *     proclaim.c                        another public value for a claim that is held
@@ -371,7 +373,7 @@ static void zk_open(struct engine *engine, const struct url *url)
         return;
     }
     zk->recent_tail = &zk->recent;
-    zk->recent_timer.fn = zk_queue_watch_recent;
+    zk->recent_timer.fn = zk_held_watch_recent;
     zk->session_events = &session_events;
     read_self(zk);
     if (!read_url(zk, url, &err))

@@ -53,7 +53,7 @@ struct zk {
     const struct session_events *session_events;
     struct session *sessions;
     struct session *main;                   /* for everything but claims */
-    struct zk_claim *recent, **recent_tail; /* held for a moment so far (queue.c) */
+    struct zk_claim *recent, **recent_tail; /* held for a moment so far (held.c) */
     struct timer recent_timer;
     struct removal *removals;           /* of hold records (release.c) */
     struct stile_error session_error;   /* why an examination has no session */

@@ -132,9 +132,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_that_was_taken_away_is_lost_alone),
     };
     if (argc != 2) {
-        fprintf(stderr, "usage: %s zk://HOST:PORT\n", argv[0]);
+        fprintf(stderr, "usage: %s ENGINE://HOST:PORT\n", argv[0]);
         return 2;
     }
     url = argv[1];
-    return cmocka_run_group_tests_name("zookeeper-together", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("together", tests, NULL, NULL);
 }
