@@ -605,6 +605,12 @@ bool etcd_conn_is_up(const struct conn *conn)
     return of(conn)->up;
 }
 
+size_t etcd_conn_unanswered(const struct conn *conn)
+{
+    (void)conn;
+    return 0;
+}
+
 void etcd_conn_set_cluster(struct conn *conn, uint64_t cluster_id)
 {
     conn->cluster_id = cluster_id;

@@ -39,6 +39,7 @@ static void on_leased(struct etcd_claim *claim)
 
 static void await_lease(struct etcd_claim *claim)
 {
+    etcd_cohort_leave(claim);
     claim->revision = 0;
     claim->read_all = claim->since_put = false;
     etcd_claim_move(claim, LEASING);
@@ -576,6 +577,47 @@ static void start_of_queue(Etcd__RangeRequest *range)
     range->keys_only = true;
 }
 
+static void write_join(struct etcd_claim *claim, struct txn *txn, struct batch_room *room)
+{
+    struct claim *base = base_of(claim);
+    struct etcd *etcd = etcd_of_claim(claim);
+    etcd_value_of_claim(room->value, etcd, base);
+    key_of_own(&room->keys[0], claim);
+    etcd_key_of_name(&room->keys[1], etcd, base->name, base->name_len);
+    etcd_key_range_end(&room->keys[2], &room->keys[1]);
+    etcd_txn_put(txn, THEN, &room->keys[0], room->value, claim->lease_id)->prev_kv = true;
+    start_of_queue(etcd_txn_range(txn, THEN, &room->keys[1], &room->keys[2]));
+}
+
+static void join_alone(struct etcd_claim *claim)
+{
+    struct etcd *etcd = etcd_of_claim(claim);
+    struct stile_error err;
+    struct batch_room room;
+    struct txn txn;
+    etcd_txn_init(&txn);
+    write_join(claim, &txn, &room);
+    if (etcd_txn_send(&txn, etcd, on_claimed, claim, &err)) {
+        claim->in_flight = false;
+        etcd_claim_fail(claim, &err);
+    }
+}
+
+static void on_join_answered(struct etcd_claim *claim, const ProtobufCMessage *answer,
+                             const struct stile_error *err)
+{
+    on_claimed(claim, answer, err);
+}
+
+const struct batch_class etcd_batch_join = {write_join, join_alone, on_join_answered};
+
+/* Keys that one transaction creates have one revision, which says nothing about which is first: so
+ * they must be of different names. A client has one exclusive claim on a name at a time. */
+static bool joins_with_others(struct etcd_claim *claim)
+{
+    return base_of(claim)->mode == STILE_EXCLUSIVE && !etcd_ghosts_any(claim);
+}
+
 /* JOINING puts the key behind those that are there: if there are none, the claim holds. TRYING puts
  * it only then. One step either way. */
 static void send_claim(struct etcd_claim *claim, enum claim_state as)
@@ -586,19 +628,23 @@ static void send_claim(struct etcd_claim *claim, enum claim_state as)
     struct key own, name, end, ghosts[GHOSTS];
     char value[VALUE_MAX];
     struct txn txn;
+    etcd_ghosts_plan(claim);
+    etcd_claim_move(claim, as);
+    claim->in_flight = true;
+    if (as == JOINING && joins_with_others(claim)) {
+        etcd_batch_add(claim, BATCH_JOIN);
+        return;
+    }
     etcd_value_of_claim(value, etcd, base);
     key_of_own(&own, claim);
     etcd_key_of_name(&name, etcd, base->name, base->name_len);
     etcd_key_range_end(&end, &name);
-    etcd_ghosts_plan(claim);
     etcd_txn_init(&txn);
     if (as == TRYING)
         etcd_txn_if_none(&txn, &name, &end);
     etcd_txn_put(&txn, THEN, &own, value, claim->lease_id)->prev_kv = true;
     etcd_ghosts_put(claim, &txn, THEN, &own, value, ghosts);
     start_of_queue(etcd_txn_range(&txn, as == TRYING ? ELSE : THEN, &name, &end));
-    etcd_claim_move(claim, as);
-    claim->in_flight = true;
     if (etcd_txn_send(&txn, etcd, on_claimed, claim, &err)) {
         claim->in_flight = false;
         etcd_claim_fail(claim, &err);

@@ -21,6 +21,8 @@
 
 #define AGAIN_NS  (50 * NS_PER_MS)
 #define RECENT_NS (100 * NS_PER_MS)
+#define RECENT_MAX                                                                                 \
+    100 /* in such a time: thousands that were claimed at once must not delay others */
 
 /* ---- states ---- */
 
@@ -93,6 +95,7 @@ static void remove_recent(struct etcd_claim *claim)
 void etcd_claim_unwatch(struct etcd_claim *claim)
 {
     remove_recent(claim);
+    etcd_batch_forget(claim, BATCH_SINCE);
     etcd_watch_stop(etcd_of_claim(claim), &claim->watch);
     etcd_queue_forget(claim);
     etcd_queue_scan_end(claim);
@@ -104,6 +107,10 @@ void etcd_claim_unwatch(struct etcd_claim *claim)
 static void let_go(struct etcd_claim *claim)
 {
     etcd_conn_forget(etcd_of_claim(claim)->conn, claim);
+    etcd_batch_forget(claim, BATCH_DELETE);
+    etcd_batch_forget(claim, BATCH_JOIN);
+    etcd_batch_forget(claim, BATCH_CHECK);
+    etcd_cohort_leave(claim);
     etcd_claim_unwatch(claim);
     claim->in_flight = false;
     if (!claim->link)
@@ -231,22 +238,34 @@ static void on_deleted(void *data, const ProtobufCMessage *message, const struct
     etcd_inspect_released(etcd);
 }
 
+static bool has_side_keys(struct etcd_claim *claim)
+{
+    return etcd_of_claim(claim)->plain_key || etcd_ghosts_any(claim);
+}
+
+static void write_delete(struct etcd_claim *claim, struct txn *txn, struct batch_room *room)
+{
+    key_of_own(&room->keys[0], claim);
+    etcd_txn_if_created(txn, &room->keys[0], claim->revision);
+    etcd_txn_delete(txn, THEN, &room->keys[0]);
+    etcd_cohort_leave(claim);
+    if (claim->since_put) {
+        etcd_key_of_since(&room->keys[1], etcd_of_claim(claim), claim->lease_id, claim->revision);
+        etcd_txn_delete(txn, THEN, &room->keys[1]);
+    }
+}
+
 static enum stile_status send_delete(struct etcd_claim *claim, conn_fn *fn, struct stile_error *err)
 {
     struct etcd *etcd = etcd_of_claim(claim);
-    struct key own, plain, since, keys[GHOSTS];
+    struct key plain, keys[GHOSTS];
+    struct batch_room room;
     struct txn txn;
-    key_of_own(&own, claim);
     etcd_txn_init(&txn);
-    etcd_txn_if_created(&txn, &own, claim->revision);
-    etcd_txn_delete(&txn, THEN, &own);
-    etcd_ghosts_remove(claim, &txn, &own, keys);
+    write_delete(claim, &txn, &room);
+    etcd_ghosts_remove(claim, &txn, &room.keys[0], keys);
     if (etcd->plain_key)
-        etcd_plain_delete(claim, &txn, &own, &plain);
-    if (claim->since_put) {
-        etcd_key_of_since(&since, etcd, claim->lease_id, claim->revision);
-        etcd_txn_delete(&txn, THEN, &since);
-    }
+        etcd_plain_delete(claim, &txn, &room.keys[0], &plain);
     enum stile_status status = etcd_txn_send(&txn, etcd, fn, claim, err);
     claim->in_flight = !status;
     claim->release_number = ++etcd->last_release;
@@ -293,11 +312,29 @@ static enum stile_status send_find(struct etcd_claim *claim, struct stile_error 
     return status;
 }
 
+static void delete_alone(struct etcd_claim *claim)
+{
+    struct stile_error err;
+    claim->in_flight = false;
+    if (send_delete(claim, on_deleted, &err))
+        unanswered(claim, &err);
+}
+
+static void on_delete_answered(struct etcd_claim *claim, const ProtobufCMessage *answer,
+                               const struct stile_error *err)
+{
+    on_deleted(claim, answer, err);
+}
+
 static void send_release(struct etcd_claim *claim)
 {
     struct stile_error err;
     etcd_claim_move(claim, RELEASING);
-    if (claim->revision ? send_delete(claim, on_deleted, &err) : send_find(claim, &err))
+    if (claim->revision && !has_side_keys(claim)) {
+        claim->in_flight = true;
+        claim->release_number = ++etcd_of_claim(claim)->last_release;
+        etcd_batch_add(claim, BATCH_DELETE);
+    } else if (claim->revision ? send_delete(claim, on_deleted, &err) : send_find(claim, &err))
         unanswered(claim, &err);
 }
 
@@ -445,8 +482,8 @@ static void on_own_checked(void *data, const ProtobufCMessage *message,
     }
 }
 
-/* Its watch may have missed something. If the key has gone, the same answer says why. */
-static void check_own(struct etcd_claim *claim)
+/* If the key has gone, the same answer says why. */
+static void check_alone(struct etcd_claim *claim)
 {
     struct etcd *etcd = etcd_of_claim(claim);
     struct key own, mark;
@@ -458,11 +495,32 @@ static void check_own(struct etcd_claim *claim)
     etcd_txn_range(&txn, THEN, &own, NULL);
     if (!etcd->no_info_keys)
         etcd_txn_range(&txn, ELSE, &mark, NULL);
-    claim->in_flight = true;
     if (etcd_txn_send(&txn, etcd, on_own_checked, claim, NULL)) {
         claim->in_flight = false;
         etcd_claim_retry_later(claim, check_own_again);
     }
+}
+
+/* A transaction that only compares would be answered by any member from what it knows. */
+static void write_check(struct etcd_claim *claim, struct txn *txn, struct batch_room *room)
+{
+    key_of_own(&room->keys[0], claim);
+    etcd_txn_if_created(txn, &room->keys[0], claim->revision);
+    if (txn->n_ops == 0)
+        etcd_txn_range(txn, THEN, &room->keys[0], NULL)->keys_only = true;
+}
+
+static void on_check_answered(struct etcd_claim *claim, const ProtobufCMessage *answer,
+                              const struct stile_error *err)
+{
+    on_own_checked(claim, answer, err);
+}
+
+/* Its watch may have missed something. */
+static void check_own(struct etcd_claim *claim)
+{
+    claim->in_flight = true;
+    etcd_batch_add(claim, BATCH_CHECK);
 }
 
 static void on_own_event(struct key_watch *watch, const Etcd__KeyValue *kv, bool deleted)
@@ -503,27 +561,47 @@ static void on_since_put(void *data, const ProtobufCMessage *answer, const struc
 }
 
 /* Bound to the lease, and removed with the claim's key; so it is put only while that exists. */
-static void put_since(struct etcd_claim *claim)
+static void write_since(struct etcd_claim *claim, struct txn *txn, struct batch_room *room)
 {
     struct etcd *etcd = etcd_of_claim(claim);
-    struct key own, key;
-    struct txn txn;
-    char value[24];
     uint64_t age_ms = (loop_now(etcd->engine.loop) - claim->recent_ns) / NS_PER_MS;
-    snprintf(value, sizeof value, "%lld", (long long)etcd_wall_ms() - (long long)age_ms);
-    key_of_own(&own, claim);
-    etcd_key_of_since(&key, etcd, claim->lease_id, claim->revision);
-    etcd_txn_init(&txn);
-    etcd_txn_if_created(&txn, &own, claim->revision);
-    etcd_txn_put(&txn, THEN, &key, value, claim->lease_id);
-    claim->since_put = etcd_txn_send(&txn, etcd, on_since_put, etcd, NULL) == STILE_OK;
+    snprintf(room->value, sizeof room->value, "%lld",
+             (long long)etcd_wall_ms() - (long long)age_ms);
+    key_of_own(&room->keys[0], claim);
+    etcd_key_of_since(&room->keys[1], etcd, claim->lease_id, claim->revision);
+    etcd_txn_if_created(txn, &room->keys[0], claim->revision);
+    etcd_txn_put(txn, THEN, &room->keys[1], room->value, claim->lease_id);
+    claim->since_put = !claim->cohort;
 }
+
+static void put_since_alone(struct etcd_claim *claim)
+{
+    struct etcd *etcd = etcd_of_claim(claim);
+    struct batch_room room;
+    struct txn txn;
+    if (etcd->no_info_keys)
+        return;
+    etcd_txn_init(&txn);
+    write_since(claim, &txn, &room);
+    if (etcd_txn_send(&txn, etcd, on_since_put, etcd, NULL))
+        claim->since_put = false;
+}
+
+static void on_since_answered(struct etcd_claim *claim, const ProtobufCMessage *answer,
+                              const struct stile_error *err)
+{
+    (void)claim, (void)answer, (void)err; /* without an answer `show` may print no age */
+}
+
+const struct batch_class etcd_batch_delete = {write_delete, delete_alone, on_delete_answered};
+const struct batch_class etcd_batch_check = {write_check, check_alone, on_check_answered};
+const struct batch_class etcd_batch_since = {write_since, put_since_alone, on_since_answered};
 
 /* ---- for longer than a moment ----
  *
  * Only claims that hold, or wait, for longer than a moment have their keys watched and say since
  * when. Most locks are held for less, and would pay for a watch whose only event is their own
- * release. */
+ * release. A watch costs the server more than a claim. */
 
 void etcd_claim_add_recent(struct etcd_claim *claim)
 {
@@ -538,19 +616,29 @@ void etcd_claim_add_recent(struct etcd_claim *claim)
         loop_arm(etcd->engine.loop, &etcd->recent_timer, claim->recent_ns + RECENT_NS);
 }
 
+static void record_since(struct etcd_claim *claim)
+{
+    if (claim->cohort && claim->cohort->since_put)
+        return;
+    if (claim->cohort)
+        claim->cohort->since_put = true;
+    etcd_batch_add(claim, BATCH_SINCE);
+}
+
 void etcd_claims_watch_recent(struct timer *timer)
 {
     struct etcd *etcd = container_of(timer, struct etcd, recent_timer);
     struct loop *loop = etcd->engine.loop;
     uint64_t now = loop_now(loop);
-    while (etcd->recent && etcd->recent->recent_ns + RECENT_NS <= now) {
+    size_t n = 0;
+    while (etcd->recent && etcd->recent->recent_ns + RECENT_NS <= now && n++ < RECENT_MAX) {
         struct etcd_claim *claim = etcd->recent;
         remove_recent(claim);
         if (claim->state == HELD)
             watch_own(claim);
         if (claim->revision && !etcd->no_info_keys)
-            put_since(claim);
+            record_since(claim);
     }
     if (etcd->recent)
-        loop_arm(loop, timer, etcd->recent->recent_ns + RECENT_NS);
+        loop_arm(loop, timer, (n > RECENT_MAX ? now : etcd->recent->recent_ns) + RECENT_NS);
 }

@@ -46,6 +46,13 @@ struct ghost {
 
 enum { GHOST_HOLD, GHOST_DELAY, GHOSTS };
 
+/* Claims whose keys one transaction has created: they have one revision, and one key that says
+ * since when. The last of them removes it. */
+struct cohort {
+    size_t claims;
+    bool since_put;
+};
+
 /* One key that counts as a slot. A claim and its ghosts have one revision and are one. */
 struct slot_before {
     uint64_t hash; /* of the key; 0: gone */
@@ -57,6 +64,20 @@ enum distance {
     NEXT, /* when what it watches goes, it is probably first */
     NEAR,
     FAR, /* many are before it: to look at all of them is not cheap */
+};
+
+/* What many claims may ask for in one transaction (batch.c). */
+enum batch_kind { BATCH_DELETE, BATCH_JOIN, BATCH_CHECK, BATCH_SINCE, BATCH_KINDS };
+
+struct batch_place {
+    struct batch_list *list; /* NULL: on none */
+    struct batch_place *next, **link;
+    size_t first_op, n_ops; /* its part of the transaction */
+};
+
+struct batch_list {
+    struct batch_place *first, **last;
+    size_t n;
 };
 
 struct etcd_claim {
@@ -82,6 +103,8 @@ struct etcd_claim {
     uint64_t doubt_ns;       /* how long it trusts its watch before it checks; 0: not set */
     uint64_t release_number; /* of its last request to be released */
     struct timer timer;      /* sends again what could not be sent */
+    struct batch_place batched[BATCH_KINDS];
+    struct cohort *cohort; /* NULL: its key was created alone */
     struct key_watch watch;
     struct queue_scan *scan;    /* under way */
     struct slot_before *before; /* slots: which keys are before it */
@@ -182,6 +205,29 @@ enum stile_status etcd_plain_watch(struct etcd_claim *claim, int64_t revision, k
 void etcd_plain_delete(struct etcd_claim *claim, struct txn *txn, const struct key *own,
                        struct key *plain);
 
+/* ---- batch.c: requests of many claims as one transaction ---- */
+
+/* What a claim's part of a transaction points to. */
+struct batch_room {
+    struct key keys[3];
+    char value[VALUE_MAX];
+};
+
+struct batch_class {
+    /* Adds one condition at most, and two operations at most. */
+    void (*write)(struct etcd_claim *claim, struct txn *txn, struct batch_room *room);
+    void (*alone)(struct etcd_claim *claim); /* sends a transaction of its own */
+    /* The whole has succeeded, and answer has its part; or err: nothing is known of it. */
+    void (*answered)(struct etcd_claim *claim, const ProtobufCMessage *answer,
+                     const struct stile_error *err);
+};
+
+void etcd_batch_add(struct etcd_claim *claim, enum batch_kind kind);
+void etcd_cohort_leave(struct etcd_claim *claim); /* since_put: the key is its to remove */
+void etcd_batch_forget(struct etcd_claim *claim, enum batch_kind kind);
+void etcd_batches_init(struct etcd *etcd, const struct batch_class *const classes[BATCH_KINDS]);
+void etcd_batches_close(struct etcd *etcd);
+
 /* ---- claim.c: states, holding and releasing ---- */
 
 void etcd_claim_move(struct etcd_claim *claim, enum claim_state to);
@@ -195,6 +241,7 @@ bool etcd_claim_answered(struct etcd_claim *claim, const struct stile_error *err
 void etcd_claim_withdraw(struct etcd_claim *claim);   /* tried once; ends in busy() */
 void etcd_claim_add_recent(struct etcd_claim *claim); /* from now on it holds, or waits */
 void etcd_claims_watch_recent(struct timer *timer);
+extern const struct batch_class etcd_batch_delete, etcd_batch_check, etcd_batch_since;
 void etcd_claim_release(struct engine *engine, struct claim *base);
 void etcd_claims_close(struct etcd *etcd);
 
@@ -202,5 +249,6 @@ void etcd_claims_close(struct etcd *etcd);
 
 void etcd_claim_acquire(struct engine *engine, struct claim *base);
 extern const struct lease_events etcd_claim_lease_events;
+extern const struct batch_class etcd_batch_join;
 
 #endif

@@ -39,6 +39,11 @@ bool etcd_conn_is_up(const struct conn *c)
     return c->link.state == LINK_UP;
 }
 
+size_t etcd_conn_unanswered(const struct conn *c)
+{
+    return c->link.sent.n + c->link.waiting.n;
+}
+
 const char *etcd_conn_address(const struct conn *c)
 {
     return c->link.address;

@@ -56,6 +56,7 @@ bool etcd_conn_is_up(const struct conn *conn);
 /* The cluster that all later connections must belong to. An endpoint of another cluster is skipped,
  * unless all endpoints are of that one: then the cluster was replaced, and the new one is taken. */
 void etcd_conn_set_cluster(struct conn *conn, uint64_t cluster_id);
+size_t etcd_conn_unanswered(const struct conn *conn);   /* requests, sent or waiting */
 const char *etcd_conn_address(const struct conn *conn); /* of the member, for messages */
 
 enum stile_status etcd_conn_request(struct conn *conn, enum rpc rpc,

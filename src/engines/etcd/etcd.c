@@ -16,6 +16,7 @@
  *     session.c, watch.c             leases and watches, each over one stream
  *     requests.c, keys.c             what is sent: RPCs, transactions, keys
  *     acquire.c, queue.c, claim.c    a claim: to the grant, its place in the queue, to its end
+ *     batch.c                        what many claims ask for in one transaction
  *     side_keys.c                    hold_at_least, lock-delay, etcd3's Lock
  *     inspect.c, break.c             list, show, watch, break
  *     reading.c, view.c              the keys of names, as claims in the order of the queue
@@ -305,6 +306,7 @@ static void dispose(struct etcd *etcd)
         etcd_cells_close(etcd);
         etcd_ghosts_close(etcd);
         etcd_claims_close(etcd);
+        etcd_batches_close(etcd);
         etcd_session_close(etcd);
         etcd_watches_close(etcd);
     }
@@ -464,6 +466,13 @@ static enum stile_status read_url(struct etcd *etcd, const struct url *url, stru
     return status ? status : connect_to(etcd, url, err);
 }
 
+static const struct batch_class *const batch_classes[BATCH_KINDS] = {
+    [BATCH_DELETE] = &etcd_batch_delete,
+    [BATCH_JOIN] = &etcd_batch_join,
+    [BATCH_CHECK] = &etcd_batch_check,
+    [BATCH_SINCE] = &etcd_batch_since,
+};
+
 static void etcd_open(struct engine *engine, const struct url *url)
 {
     struct etcd *etcd = etcd_of(engine);
@@ -478,6 +487,7 @@ static void etcd_open(struct engine *engine, const struct url *url)
     introduce(etcd);
     etcd_session_init(etcd, &etcd_claim_lease_events);
     etcd_watches_init(etcd);
+    etcd_batches_init(etcd, batch_classes);
     if (read_url(etcd, url, &err))
         finish(etcd, &err);
     else

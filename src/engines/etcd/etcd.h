@@ -102,6 +102,10 @@ struct etcd {
     struct timer idle_timer;
     struct etcd_claim *recent, **recent_tail; /* claims held, or waiting, for a short time */
     struct timer recent_timer;
+    struct batch_list batched[BATCH_KINDS]; /* to be sent before the loop sleeps */
+    struct sender batch_sender;
+    const struct batch_class *batch_classes[BATCH_KINDS];
+    struct batch *batches;         /* under way */
     uint64_t last_release;         /* number of the last request to be released */
     struct inspection *deferred;   /* inspections that have not begun */
     struct lingering *lingering;   /* ghosts of claims that have ended */
