@@ -14,6 +14,7 @@ EACH = {"waiters": "waiter", "held": "name"}
 
 def panels(kind, rows):
     name = "rows_" + kind
+    enough = min(1000, rows[-1]["size"])  # for the memory of each to be more than a share of the client's own
     points = [(row["size"], row["each_ns"] / 1e3, row["server_ns"] / 1e3, row["bytes_each"] / 1e3) for row in rows]
     return block(name, points) + """
 set logscale xy; set xlabel '%s'; set xrange [%g:%g]; set key top left
@@ -21,8 +22,8 @@ set title '%s, in µs'; set yrange [1e-1:1e5]
 plot $%s using 1:2 with linespoints pt 7 lc rgb '%s' title 'until it is held', \\
      '' using 1:3 with linespoints pt 7 lc rgb '%s' title 'CPU of the server'
 unset logscale y; set yrange [0:*]; set title 'memory of the client for each %s, in KB'; unset key
-plot $%s using ($1 >= 1000 ? $1 : 1/0):4 with linespoints pt 7 lc rgb '%s'
-""" % (AXES[kind], rows[0]["size"] / 2, rows[-1]["size"] * 2, TIMES[kind], name, OURS, PEER, EACH[kind], name, OURS)
+plot $%s using ($1 >= %d ? $1 : 1/0):4 with linespoints pt 7 lc rgb '%s'
+""" % (AXES[kind], rows[0]["size"] / 2, rows[-1]["size"] * 2, TIMES[kind], name, OURS, PEER, EACH[kind], name, enough, OURS)
 
 
 def draw(path, engine, found):
