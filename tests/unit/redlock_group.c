@@ -339,6 +339,28 @@ static void nodes_in_many_epochs_are_brought_together(void **state)
     stile_client_close(client);
 }
 
+/* An adopter has died when one node was in its epoch, and that node has forgotten since: no other
+ * epoch has it on record, and the client has nobody to follow but the majority. */
+static void a_client_in_an_epoch_that_is_gone_goes_where_most_are(void **state)
+{
+    char group[64];
+    (void)state;
+    struct stile_client *client = found();
+    struct stile_lock *lock = lock_on(client, "name", 10000);
+    for (unsigned i = 1; i < 4; i++)
+        node_stop(i);
+    node_text(0, "HSET stile:node group %s.2-aaaaaaaa was %s.1", id, id);
+    assert_status(take(lock), UNREACHABLE); /* now it knows */
+    snprintf(group, sizeof group, "%s.2-bbbbbbbb", id);
+    for (unsigned i = 1; i < 4; i++)
+        node_continue(i);
+    for (unsigned i = 0; i < NODES; i++)
+        node_text(i, "HSET stile:node group %s was %s.1", group, id);
+    take_token(lock);
+    give(lock);
+    stile_client_close(client);
+}
+
 /* It is on record which epochs are older than which: nobody is led back. */
 static void a_node_in_an_epoch_of_its_own_is_left_there(void **state)
 {
@@ -395,6 +417,7 @@ int main(void)
         TEST(an_old_epoch_gets_no_votes),
         TEST(no_epoch_is_made_twice),
         TEST(nodes_in_many_epochs_are_brought_together),
+        TEST(a_client_in_an_epoch_that_is_gone_goes_where_most_are),
         TEST(a_node_in_an_epoch_of_its_own_is_left_there),
         TEST(a_late_proposal_is_no_memory),
     };

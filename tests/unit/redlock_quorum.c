@@ -527,6 +527,20 @@ static void a_key_that_comes_back_behind_a_larger_token_is_no_vote(void **state)
     expect_loss(held);
 }
 
+/* Node 0 was handed to a waiter whose token was too small, and which has given the key back. */
+static void a_key_that_comes_back_unchanged_is_no_vote(void **state)
+{
+    char handed[64];
+    (void)state;
+    struct stile_lock *held = lock_on(client, "long", 600000);
+    snprintf(handed, sizeof handed, "%llu lock:long", (unsigned long long)take_token(held));
+    tell(0, held, "b", "7 host");
+    tell(0, held, "g", handed);
+    tell(1, held, "b", "7 host");
+    tell(2, held, "b", "7 host");
+    expect_loss(held);
+}
+
 /* ---- the URL ---- */
 
 static void refused(const char *url, const char *words)
@@ -584,6 +598,7 @@ int main(void)
         TEST(a_break_without_a_holder_ends_all_that_is_there),
         TEST(a_holder_that_is_broken_on_one_node_asks_the_others),
         TEST(a_key_that_comes_back_behind_a_larger_token_is_no_vote),
+        TEST(a_key_that_comes_back_unchanged_is_no_vote),
         TEST(urls_that_make_no_sense),
     };
     return cmocka_run_group_tests(tests, nodes_start, nodes_stop);

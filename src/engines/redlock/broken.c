@@ -11,13 +11,13 @@
 #include "engines/redlock/redlock.h"
 
 /* Nodes that have no vote for this holder, and will have none: the key is another's, or has come
- * back from one whose token is larger. */
+ * back from another one and ends in a second. A node whose fence is smaller confirms such a key. */
 static unsigned count_gone(const struct redlock *redlock, const struct redlock_claim *claim)
 {
     unsigned n = 0;
     for (unsigned i = 0; i < redlock->n; i++) {
         const struct vote *vote = &claim->votes[i];
-        n += vote->answer == TAKEN || (vote->answer == OURS && vote->fence > claim->token);
+        n += vote->answer == TAKEN || vote->answer == OURS;
     }
     return n;
 }

@@ -567,6 +567,16 @@ static enum stile_status what_is_wrong(struct redlock *redlock, const char *cons
                      "was left behind by an adoption that was cut short: stile doctor --adopt");
 }
 
+static bool most_are_in(const struct redlock *redlock, const char *group)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < redlock->n; i++)
+        n += strcmp(redlock->nodes[i].group, group) == 0;
+    return n >= redlock->majority;
+}
+
+/* An adoption that was cut short may have made the epoch that we are in, on a node that has lost it
+ * since. Then no other epoch has it on record, and we go where most nodes are. */
 void redlock_group_hear(struct node *node, const char *const given[4])
 {
     struct redlock *redlock = node->redlock;
@@ -581,10 +591,11 @@ void redlock_group_hear(struct node *node, const char *const given[4])
     redlock_group_read(id, &epoch, node->group);
     if (strcmp(id, redlock->group_id) != 0 || redlock_group_is_closed(node->group))
         return;
-    if (redlock_group_is_older(redlock->group, texts[WAS]))
-        redlock_group_enter(redlock, node->group, texts[WAS], texts[LABELS]);
-    else if (redlock_group_is_older(node->group, redlock->was))
+    if (redlock_group_is_older(node->group, redlock->was))
         redlock_group_lead(node);
+    else if (redlock_group_is_older(redlock->group, texts[WAS]) ||
+             most_are_in(redlock, node->group))
+        redlock_group_enter(redlock, node->group, texts[WAS], texts[LABELS]);
 }
 
 bool redlock_group_is_newer(struct redlock_claim *claim)
