@@ -71,6 +71,7 @@ static void on_asked(struct check *check, const struct event *event)
                             .released = NOWHERE,
                             .until_ns = event->until_ns,
                             .excused = event->foreign && !check->promises->queues_foreign,
+                            .unnamed = name->n_breaks == 0,
                             .alone = name->alive == 0 && name->still_ns + STILL_NS < event->ns,
                             .token_before = name->top_token};
     name->alive++;
@@ -110,6 +111,18 @@ static void hold(struct check *check, const struct event *event)
     check_list_append(check, &check->names[claim->name].holders, event->claim, OF_NAME);
 }
 
+/* A break has not come far enough to end all that was held, but far enough for another grant. */
+static void pass_broken(struct check *check, struct name_seen *name, uint64_t ns)
+{
+    bool held_on = false;
+    for (uint32_t i = 0; i < name->n_broken; i++)
+        held_on |= check_is_held_on(check, &check->claims[name->broken[i]]);
+    if (name->passed_ns != 0 || !held_on)
+        return;
+    name->passed_ns = ns;
+    check->passed++;
+}
+
 static void check_kept(struct check *check, const struct claim_seen *claim,
                        const struct event *event)
 {
@@ -130,10 +143,11 @@ static void on_broken(struct check *check, const struct event *event)
 {
     struct claim_seen *claim = &check->claims[event->claim];
     struct name_seen *name = &check->names[claim->name];
-    if (claim->state != HELD)
+    if (claim->state == HELD)
+        check_end_hold(check, event->claim, event->ns);
+    else if (!check_is_held_on(check, claim))
         return;
     claim->broken = true;
-    check_end_hold(check, event->claim, event->ns);
     claim->state = BROKEN;
     if (name->n_broken < BROKEN_MAX)
         name->broken[name->n_broken++] = event->claim;
@@ -184,6 +198,7 @@ static void on_granted(struct check *check, const struct event *event)
     if (event->token != 0)
         check_token(check, claim);
     hold(check, event);
+    pass_broken(check, &check->names[claim->name], event->ns);
 }
 
 /* The deadline passed more than this long ago. A claim without one has UINT64_MAX. */
@@ -213,6 +228,8 @@ static void held_on_until(struct check *check, const struct claim_seen *claim, u
 static void on_renewed(struct check *check, const struct event *event)
 {
     struct claim_seen *claim = &check->claims[event->claim];
+    if (check_is_held_on(check, claim))
+        claim->deadline_ns = event->deadline_ns;
     if (claim->state == BROKEN) {
         held_on(check, claim, event->deadline_ns);
         return;
@@ -412,6 +429,8 @@ static void on_breaks(struct check *check, const struct event *event)
     struct name_seen *name = &check->names[event->name];
     check->settling -= name->settling;
     name->settling = false;
+    check->passed -= name->passed_ns != 0;
+    name->passed_ns = 0;
     name->n_broken = 0;
     name->kept_ns = 0;
     name->breaks = check->at;
@@ -477,6 +496,41 @@ static void settle(struct check *check, uint64_t ns)
             continue;
         check_broken_told(check, name);
         check_holders_left(check, name, name->broken_ns);
+    }
+}
+
+/* Nothing is wrong since the break, and all connections were there again by then. */
+static bool is_mended_since(const struct check *check, size_t event)
+{
+    return check->faults == 0 && (check->fault == NOWHERE || check->fault < event) &&
+           (check->healed_ns == 0 ||
+            check->healed_ns + MENDED_NS <= check->history->events[event].ns);
+}
+
+static void check_passed_told(struct check *check, const struct name_seen *name)
+{
+    for (uint32_t i = 0; i < name->n_broken; i++) {
+        const struct claim_seen *claim = &check->claims[name->broken[i]];
+        if (!check_is_held_on(check, claim) || claim->deadline_ns <= name->passed_ns + LOSS_NS)
+            continue;
+        check_violate(check, RULE_UNTOLD, claim->granted, name->breaks,
+                      "c%" PRIu32 " was not told that its lock %s was broken within a second of "
+                      "the next grant, at %.6f s.",
+                      claim->client, check_name_of(check, claim->name), SECONDS(name->passed_ns));
+    }
+}
+
+/* A second after the grant that has passed those that were broken. */
+static void pass(struct check *check, uint64_t ns)
+{
+    for (uint32_t i = 0; check->passed > 0 && i < check->history->n_names; i++) {
+        struct name_seen *name = &check->names[i];
+        if (name->passed_ns == 0 || name->passed_ns + LOSS_NS >= ns)
+            continue;
+        if (is_mended_since(check, name->breaks))
+            check_passed_told(check, name);
+        name->passed_ns = 0;
+        check->passed--;
     }
 }
 
@@ -605,6 +659,8 @@ bool check_history(struct verdict *verdict, const struct history *history,
         check.at = i;
         if (check.settling > 0)
             settle(&check, history->events[i].ns);
+        if (check.passed > 0)
+            pass(&check, history->events[i].ns);
         handlers[history->events[i].kind](&check, &history->events[i]);
     }
     if (able && verdict->holds) {

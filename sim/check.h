@@ -14,9 +14,12 @@
  *   renewed.
  * - untold: A holder whose deadline has passed is told that it has lost its lock before it does
  *   anything else with it, in time if it runs, and in every way in which it can ask; one whose lock
- *   was broken is told within a second. No claim is granted after its own deadline.
+ *   was broken is told within a second, and where breaks are named also within a second of the
+ *   next grant, however far its break came. No claim is granted after its own deadline.
  * - false-loss: A holder gets a report of a loss only if its deadline has passed or its lock was
- *   broken. What another program has in the queue is not removed while it waits.
+ *   broken. Where a break names the grant that it ends, one that was answered before a claim was
+ *   asked for is no reason for its loss. What another program has in the queue is not removed
+ *   while it waits.
  * - starved: A waiter is granted or answered within a bound after its name became free, it asked,
  *   or the last fault, whichever came last. Waiters that have died may cost two seconds each. If
  *   nothing is wrong, a release wakes the next waiter: the bound after it is shorter.
@@ -81,6 +84,8 @@ struct promises {
     bool claims_race;     /* jumped: those of one client may overtake each other on their way */
     bool exact_holds;     /* kept: hold_at_least counts from the grant, however slow that was */
     bool late_delays;     /* busy: a lock-delay begins when the next claim finds its holder gone */
+    bool breaks_named;    /* false-loss, untold: a break ends no claim that was asked for after its
+                           * answer, and its holder is told within a second of the next grant */
     bool polls_foreign;   /* starved: a waiter behind another program is woken, or looks often */
     bool queues_foreign;  /* other programs stand in the queue, and are owed what others are */
     uint64_t bound_ns;    /* starved: the longest a waiter of a free name may wait */

@@ -128,9 +128,19 @@ static bool may_be_over_unheard(const struct check *check, const struct claim_se
 bool check_was_broken(const struct check *check, const struct claim_seen *claim)
 {
     const struct name_seen *name = &check->names[claim->name];
-    return claim->broken || may_be_over_unheard(check, claim) ||
+    bool unnamed = check->promises->breaks_named && claim->unnamed && name->breaks < claim->asked;
+    if (claim->broken || unnamed)
+        return claim->broken;
+    return may_be_over_unheard(check, claim) ||
            (name->broken_ns != 0 && claim->granted != NOWHERE &&
             check->history->events[claim->granted].ns <= name->broken_ns);
+}
+
+/* It was broken, and its client acts as its holder: the break may not have come far. */
+bool check_is_held_on(const struct check *check, const struct claim_seen *claim)
+{
+    return check->promises->breaks_named && claim->state == BROKEN && !claim->told &&
+           claim->released == NOWHERE && !check->clients[claim->client].over;
 }
 
 /* hold_at_least counts from the grant on the server, which came after the request was sent, and was

@@ -17,6 +17,7 @@
 #define STILL_NS   UINT64_C(1000000000) /* how long nobody has used a name that is free */
 #define NEWS_NS    UINT64_C(1000000000) /* how late the answer that grants may come */
 #define HAND_NS    UINT64_C(1500000000) /* from a grant on the server until it is confirmed */
+#define MENDED_NS  UINT64_C(3000000000) /* until all connections are there again */
 #define HELD_ON_NS                                                                                 \
     UINT64_C(2000000000) /* leases of etcd are whole seconds, and end a little late */
 #define DEAD_NS     UINT64_C(2000000000) /* what a dead waiter may cost those behind it */
@@ -55,6 +56,7 @@ struct claim_seen {
     bool held_on;         /* and renewed since: the break has not reached it, and may never do so */
     bool cancelled;       /* by its caller */
     bool answered;        /* its release was */
+    bool unnamed;         /* all breaks had been answered when it was asked for */
     bool alone;           /* nobody else had used its name when it asked */
     bool excused;         /* owed neither promptness nor order */
     bool slow;            /* something was wrong when its grant was on the way */
@@ -88,6 +90,7 @@ struct name_seen {
     uint64_t broken_ns; /* until when holders may not know of a break; 0: there was none */
     bool settling;      /* they must, from then on */
     uint32_t broken[BROKEN_MAX], n_broken; /* holders when the break began */
+    uint64_t passed_ns; /* when another claim was granted beside them; 0: none was */
 };
 
 struct client_seen {
@@ -116,6 +119,7 @@ struct check {
     size_t fault;       /* the last one */
     uint64_t healed_ns; /* when the last one of them was over */
     unsigned settling;  /* names that are */
+    unsigned passed;    /* names that were */
     size_t at;          /* the present event */
 };
 
@@ -138,6 +142,7 @@ uint32_t check_expire(struct check *check, struct name_seen *name, uint64_t ns);
 bool check_may_hold_with(const struct claim_seen *one, const struct claim_seen *other,
                          uint32_t others);
 void check_overlap(struct check *check, const struct claim_seen *claim, uint32_t others);
+bool check_is_held_on(const struct check *check, const struct claim_seen *claim);
 bool check_is_calm_since(const struct check *check, size_t event);
 void check_end_wait(struct check *check, uint32_t number, uint64_t ns);
 void check_promptness(struct check *check, const struct claim_seen *claim, uint64_t ns);

@@ -59,6 +59,7 @@ struct sim_engine_class {
     bool claims_race;    /* except that claims of one client may overtake each other on their way */
     bool exact_holds;    /* hold_at_least counts from the grant, however slow that was */
     bool late_delays;    /* a lock-delay begins when the next claim finds its holder gone */
+    bool breaks_named;   /* a break ends the grant that its operator has seen, and no other */
     bool polls_foreign;  /* waiters behind another program are woken, or look often */
     bool queues_foreign; /* other programs stand in the same queue */
 
@@ -74,6 +75,7 @@ struct sim_engine_class {
     const struct fault_class *more;   /* of the runs with more (sim/run.c); NULL: none */
     const struct race *races;         /* of those with races; NULL: there are none */
     const struct fault_class *plots;  /* of the runs with a plot; NULL: there are none */
+    const struct fault_class *deaths; /* of operators, where some die; NULL: there are none */
     uint64_t wake_ns; /* a release is known to the next waiter within this time; 0: not checked */
     /* Other programs that use the same locks come and go until end_ns; NULL: there are none. */
     void (*foreign)(uint64_t end_ns, struct random *random);

@@ -1,19 +1,15 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A group of three or five Redis servers. */
+#include "sim/operators.h"
 #include "sim/redis_faults.h"
 #include "sim/redis_foreign.h"
+#include "sim/redlock_plots.h"
 #include "sim/workload.h"
 
 #define SERVERS 5 /* of which a group of three uses the first */
 
-static struct {
-    unsigned size;         /* how many servers are its members at the beginning */
-    const char *other_url; /* that of another number of nodes */
-    bool sizes;            /* several clients named different numbers of nodes */
-    bool foreign;          /* other programs use its locks, and count nodes that forgot */
-    unsigned forgot;       /* servers that have lost their data, by bits */
-} group;
+static struct redlock_group group;
 
 static const char *begin(struct random *random)
 {
@@ -22,6 +18,7 @@ static const char *begin(struct random *random)
     group.sizes = group.foreign = false;
     group.forgot = 0;
     redis_servers_make(SERVERS);
+    redlock_plots_begin(&group);
     return redis_servers_url("redlock", group.size);
 }
 
@@ -40,13 +37,13 @@ static void flush(struct fault *fault)
 static void adopt(struct fault *fault)
 {
     (void)fault;
-    workload_adopt(NULL);
+    operator_adopt(operator_new(), NULL);
 }
 
 static void adopt_later(void *data)
 {
     (void)data;
-    workload_adopt(NULL);
+    operator_adopt(operator_new(), NULL);
 }
 
 /* The operator waits for the server, and no longer. */
@@ -60,14 +57,14 @@ static void heal_and_adopt(struct fault *fault)
 static void adopt_other(struct fault *fault)
 {
     (void)fault;
-    workload_adopt(group.other_url);
+    operator_adopt(operator_new(), group.other_url);
 }
 
 static void resize(struct fault *fault)
 {
     (void)fault;
     group.sizes = true;
-    workload_resize(group.other_url);
+    operator_resize(operator_new(), group.other_url);
 }
 
 static void other_size(struct fault *fault)
@@ -130,7 +127,7 @@ static void forget_most(struct fault *fault)
 static void adopt_twice(struct fault *fault)
 {
     world_at(world_now() + fault->number % 3000 * US, adopt_later, NULL);
-    workload_adopt(NULL);
+    operator_adopt(operator_new(), NULL);
 }
 
 static const struct fault_class more[] = {
@@ -140,6 +137,69 @@ static const struct fault_class more[] = {
     {"a server is stopped", 4, 0, AT_SERVER, strike_stop, heal_stop},
     {"most servers lose their data, and an operator adopts", 4, 0, AT_CLIENT, forget_most, NULL},
     {"two operators adopt", 4, 0, AT_CLIENT, adopt_twice, NULL},
+    {0},
+};
+
+/* ---- operators that die ---- */
+
+/* What it has sent by then is executed by some of the servers. */
+struct death {
+    struct process *process;
+    unsigned reached;
+};
+
+static void die(void *data)
+{
+    const struct death *death = data;
+    operator_die(death->process, death->reached);
+}
+
+/* Between any two requests: an errand takes some six round trips. */
+static struct process *mortal(const struct fault *fault)
+{
+    struct death *death = world_alloc(sizeof *death);
+    *death = (struct death){operator_new(), fault->number / 6000 % 32};
+    world_at(world_now() + fault->number % 6000 * US, die, death);
+    return death->process;
+}
+
+static void adopt_and_die(struct fault *fault)
+{
+    operator_adopt(mortal(fault), NULL);
+}
+
+static void forget_adopt_and_die(struct fault *fault)
+{
+    crash_to_forget(fault);
+    redis_heal_with_none(fault);
+    adopt_and_die(fault);
+}
+
+static void resize_and_die(struct fault *fault)
+{
+    group.sizes = true;
+    operator_resize(mortal(fault), group.other_url);
+}
+
+/* The next operator goes on from there. */
+static void resize_again(struct fault *fault)
+{
+    (void)fault;
+    operator_resize(operator_new(), group.other_url);
+}
+
+static void break_and_die(struct fault *fault)
+{
+    operator_start_break(mortal(fault), workload_name(fault->user));
+}
+
+static const struct fault_class deaths[] = {
+    {"an operator dies during an adoption", 6, 0, AT_CLIENT, adopt_and_die, adopt},
+    {"a server loses its data, and an operator dies while adopting it", 6, 0, AT_SERVER,
+     forget_adopt_and_die, adopt},
+    {"an operator dies while resizing the group", 2, BIT(STARVED) | BIT(FALSE_LOSS), AT_CLIENT,
+     resize_and_die, resize_again},
+    {"an operator dies during a break", 5, 0, AT_CLIENT, break_and_die, NULL},
     {0},
 };
 
@@ -224,7 +284,7 @@ static void shrink_later(void *data)
     const struct fault *fault = data;
     uint64_t quiet_ns = fault->number % 2 ? 5 * SEC : 10 * SEC;
     group.sizes = true;
-    workload_resize(group.other_url);
+    operator_resize(operator_new(), group.other_url);
     world_at(world_now() + quiet_ns - fault->number % 1000 * MS, crash_first, data);
 }
 
@@ -279,6 +339,9 @@ const struct sim_engine_class sim_redlock_class = {
     .faults = faults,
     .more = more,
     .races = races,
+    .plots = redlock_plots,
+    .deaths = deaths,
+    .breaks_named = true,
     .wake_ns = SEC,
     .foreign = foreign,
     .also_broken = also_broken,

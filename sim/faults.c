@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/faults.h"
 
+#include "sim/operators.h"
 #include "sim/workload.h"
 
 /* ---- clients ---- */
@@ -183,7 +184,7 @@ static void hear_late(void *data)
 static void break_late(struct fault *fault)
 {
     fault->for_ns = (5 + fault->number % 200) * MS;
-    workload_break_of(fault->user);
+    operator_break_of(fault->user);
     fault->user++; /* its operator */
     world_at(world_now() + fault->number / 200 % 1200 * US, hear_late, fault);
 }
@@ -224,12 +225,12 @@ void strike_clock_back(struct fault *fault)
 
 void strike_break(struct fault *fault)
 {
-    workload_break(fault->user);
+    operator_break(fault->user);
 }
 
 void strike_break_of(struct fault *fault)
 {
-    workload_break_of(fault->user);
+    operator_break_of(fault->user);
 }
 
 #define DRIFT_STEP_NS (20 * MS)

@@ -381,7 +381,7 @@ static void knock(void *data)
         return;
     if (path->blocked[TO_SERVER]) {
         world_at(world_now() + PROBE_NS, knock, connection);
-    } else if (connection->server->down) {
+    } else if (connection->server->down || connection->process->vanished) {
         connection->ended = true;
         world_at(world_now() + delay(path), refuse, connection);
     } else {
@@ -401,7 +401,7 @@ static void no_server(void *data)
 static void connect_stream(struct stream *stream, const struct stream_target *target)
 {
     struct server *server = find_server(target->host, target->port);
-    if (server == NULL || stream->process->over) {
+    if (server == NULL || stream->process->over || stream->process->vanished) {
         world_at(world_now(), no_server, stream);
         return;
     }

@@ -371,6 +371,7 @@ bool process_operate(struct process *process, const char *url, process_fn *fn)
     n_blocking++;
     bool opened = operate(process, url, fn);
     n_blocking--;
+    process->dead = true;
     return opened;
 }
 

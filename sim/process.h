@@ -25,6 +25,7 @@ struct process {
     bool opened, paused, closing, dead, over;
     bool without_library;    /* it has a loop, and no client */
     uint64_t stall_until_ns; /* what comes before this is read only then */
+    bool vanished;           /* it is dead, and nothing of it reaches a server any longer */
     bool stalled;            /* it stands still in the middle of its work, with its mutex */
     uint64_t wake_ns;        /* when a turn is planned; NEVER: none is */
     unsigned scarce; /* n: the n-th buffer that has to grow from now on cannot; 0: all can */

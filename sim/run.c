@@ -20,7 +20,9 @@
 #define PLOT_STREAM    26
 #define FOREIGN_STREAM 15
 #define QUEUED_STREAM  43 /* other programs that stand in the queue */
+#define DEATHS_STREAM  600
 #define RACES_MAX      6
+#define DEATHS_MAX     4
 #define PLOTS_MIN      4
 #define PLOTS_MAX      16
 #define BURST_NS       (5 * SEC)
@@ -249,6 +251,18 @@ static const struct fault_class *choose_more_class(struct random *random)
     }
 }
 
+static const struct fault_class *choose_from(const struct fault_class *classes,
+                                             struct random *random)
+{
+    unsigned all = 0;
+    for (unsigned i = 0; i < count_classes(classes); i++)
+        all += classes[i].often;
+    unsigned at = (unsigned)random_below(random, all);
+    for (; at >= classes->often; classes++)
+        at -= classes->often;
+    return classes;
+}
+
 static struct fault *plan_another(const struct fault_class *class, unsigned number,
                                   struct random *random)
 {
@@ -340,6 +354,20 @@ static void plan_races(void)
         if (random_once_in(&random, 2))
             fault->after_ns = random_below(&random, MS);
     }
+}
+
+/* ---- operators that die ---- */
+
+/* In an eighth of the runs in which something is wrong. */
+static void plan_deaths(void)
+{
+    struct random random = random_stream(run.options.seed, DEATHS_STREAM);
+    if (run.engine->deaths == NULL || run.calm || run.alone || run.plot != NULL ||
+        !random_once_in(&random, 8))
+        return;
+    unsigned n = (unsigned)random_between(&random, 1, DEATHS_MAX);
+    for (unsigned i = 0; i < n && run.result->n_faults < FAULTS_MAX; i++)
+        plan_another(choose_from(run.engine->deaths, &random), run.result->n_faults++, &random);
 }
 
 /* ---- forks ---- */
@@ -435,6 +463,7 @@ static void judge(void)
                                       .claims_race = run.engine->claims_race,
                                       .exact_holds = run.engine->exact_holds,
                                       .late_delays = run.engine->late_delays,
+                                      .breaks_named = run.engine->breaks_named,
                                       .polls_foreign = run.engine->polls_foreign,
                                       .queues_foreign = run.engine->queues_foreign,
                                       .bound_ns = BOUND_NS,
@@ -523,6 +552,7 @@ void sim_run(struct run_result *result, const struct run_options *options)
     choose_more();
     choose_races();
     choose_plot();
+    run.races &= run.plot == NULL;
     workload.more = run.more;
     workload.races = run.races;
     workload.keepers = run.plot != NULL;
@@ -542,6 +572,7 @@ void sim_run(struct run_result *result, const struct run_options *options)
         plan_more();
     if (run.races)
         plan_races();
+    plan_deaths();
     plan_forks();
     if (run.others != NULL)
         run.others(WORK_END_NS, &run.foreign);

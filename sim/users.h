@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: the stile authors */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The users of a workload, for workload.c alone: each asks for locks, holds them, writes to a
- * guarded store and releases, in a cycle of its own. */
+/* The users of a workload, for workload.c and operators.c alone: each asks for locks, holds them,
+ * writes to a guarded store and releases, in a cycle of its own. */
 #ifndef STILE_SIM_USERS_H
 #define STILE_SIM_USERS_H
 

@@ -75,6 +75,22 @@ struct process *workload_process(unsigned user)
     return host_of(user)->process;
 }
 
+unsigned workload_name(unsigned user)
+{
+    return job.users[user % job.workload.n_users].name;
+}
+
+const char *workload_name_text(unsigned name)
+{
+    return job_names[name];
+}
+
+const char *workload_owner(unsigned number)
+{
+    const struct user *user = &job.users[number % job.workload.n_users];
+    return user->state == HOLDING && !process_of(user)->dead ? stile_lock_owner(user->lock) : NULL;
+}
+
 void workload_await(unsigned user, enum moment moment, uint64_t after_ns, happening_fn *fn,
                     void *data)
 {
@@ -222,94 +238,6 @@ bool workload_give_up(unsigned number)
         return false;
     user_cancel(user);
     return true;
-}
-
-static void on_broken(struct stile_client *client, enum stile_status status,
-                      const struct stile_error *err, void *data)
-{
-    const unsigned *name = data;
-    (void)client, (void)err;
-    world_trace("the break is answered %s", stile_status_name(status));
-    job.broken_until_ns[*name] = world_now() + 2 * SEC;
-    history_add(world_history(),
-                &(struct event){.ns = world_now(),
-                                .kind = EVENT_BROKE,
-                                .name = history_name(world_history(), job_names[*name]),
-                                .status = status});
-}
-
-static void break_by(struct process *process, unsigned name)
-{
-    static const unsigned numbers[] = {0, 1, 2, 3};
-    if (process == NULL || process->dead || process->paused || process->closing || !process->opened)
-        return;
-    world_trace("%s is broken by an operator", job_names[name]);
-    history_add(world_history(),
-                &(struct event){.ns = world_now(),
-                                .kind = EVENT_BREAKS,
-                                .name = history_name(world_history(), job_names[name])});
-    for (unsigned i = 0; i < job.workload.n_users; i++) {
-        const struct user *user = &job.users[i];
-        if (user->state == HOLDING && user->name == name && !process_of(user)->dead)
-            user_tell(user, EVENT_BROKEN);
-    }
-    job.broken_until_ns[name] = UINT64_MAX;
-    stile_break_async(process->client, job_names[name], 0, on_broken, (void *)&numbers[name], NULL);
-    process_touch(process);
-}
-
-/* By a client that does not hold it, if there is one. */
-void workload_break(unsigned number)
-{
-    break_by(workload_process(number + 1), number % job.workload.n_names);
-}
-
-void workload_break_of(unsigned number)
-{
-    const struct user *user = &job.users[number % job.workload.n_users];
-    break_by(workload_process(number + 1), user->name);
-}
-
-/* ---- operators ---- */
-
-static int trace_finding(const struct stile_finding *finding, void *data)
-{
-    (void)data;
-    world_trace("doctor: %s %s: %s", finding->id, finding->where, finding->what);
-    return 0;
-}
-
-static void adopt(struct stile_client *client)
-{
-    struct stile_error err;
-    if (stile_doctor(client, STILE_ADOPT, trace_finding, NULL, &err))
-        world_trace("doctor: %s", err.message);
-}
-
-static void resize(struct stile_client *client)
-{
-    struct stile_error err;
-    if (stile_doctor(client, STILE_RESIZE, trace_finding, NULL, &err))
-        world_trace("doctor: %s", err.message);
-}
-
-static void operate(const char *url, process_fn *fn)
-{
-    struct process *process = world_alloc(sizeof *process);
-    process->number = job.next_number++;
-    process->name = world_print("op%u", process->number);
-    process_operate(process, url, fn);
-}
-
-void workload_adopt(const char *url)
-{
-    operate(url != NULL ? url : job.workload.url, adopt);
-}
-
-void workload_resize(const char *url)
-{
-    operate(url, resize);
-    job.workload.url = url;
 }
 
 void workload_restart(unsigned number, const char *url)

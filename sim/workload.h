@@ -38,6 +38,11 @@ const char *workload_overdue(void);
 unsigned workload_rounds(unsigned user);
 /* The process of this user at present; it may be dead. NULL: there is none. */
 struct process *workload_process(unsigned user);
+/* The lock that this user asks for or holds, or has asked for last: a number, and its name. */
+unsigned workload_name(unsigned user);
+const char *workload_name_text(unsigned name);
+/* The owner value of what it holds; NULL: nothing. */
+const char *workload_owner(unsigned user);
 /* Points in the life of a claim at which a fault hurts most. */
 enum moment {
     WHEN_ASKED,    /* the request is about to be sent */
@@ -64,14 +69,6 @@ void workload_resume(unsigned user);
 void workload_stall(unsigned user, uint64_t ns);
 /* It no longer waits for the lock that it asks for. False: it asks for none, or cannot act. */
 bool workload_give_up(unsigned user);
-/* An operator breaks one of the locks. */
-void workload_break(unsigned name);
-/* The one that this user asks for or holds, or has asked for last. */
-void workload_break_of(unsigned user);
-/* An operator runs `stile doctor --adopt URL`; NULL: the clients' URL. */
-void workload_adopt(const char *url);
-/* An operator runs `stile doctor --resize URL`; processes that start later use this URL. */
-void workload_resize(const char *url);
 /* The process of this user is started again with this URL, whatever the others use. */
 void workload_restart(unsigned user, const char *url);
 

@@ -16,6 +16,7 @@ static struct history history;
 static struct verdict verdict;
 static uint64_t answer_ns; /* 0: the history has no answers to releases */
 static bool queues_foreign;
+static bool breaks_named;
 
 static int begin(void **state)
 {
@@ -23,6 +24,7 @@ static int begin(void **state)
     history_init(&history);
     answer_ns = 0;
     queues_foreign = false;
+    breaks_named = false;
     return 0;
 }
 
@@ -126,7 +128,8 @@ static void judge(unsigned rules)
                                       .takeover_ns = 500 * MS,
                                       .wake_ns = 250 * MS,
                                       .answer_ns = answer_ns,
-                                      .queues_foreign = queues_foreign};
+                                      .queues_foreign = queues_foreign,
+                                      .breaks_named = breaks_named};
     assert_true(check_history(&verdict, &history, &promises));
 }
 
@@ -437,6 +440,69 @@ static void a_break_is_noticed(void **state)
     assert_holds();
     history.events[7].kind = EVENT_ACTED;
     assert_breaks(RULE_UNTOLD, "c0 was not told within a second that its lock x was broken");
+}
+
+/* An operator died half-way: the break has come far enough for another grant. */
+static void a_grant_beside_a_broken_holder(void **state)
+{
+    (void)state;
+    uint32_t a = ask(0, 0), b = ask(1, 1);
+    grant(2, 0, a, 7, 10000);
+    tell(50, EVENT_BREAKS, 0, 0);
+    tell(50, EVENT_BROKEN, 0, a);
+    tell_status(51, EVENT_BROKE, 0, 0, STILE_UNCERTAIN);
+    grant(52, 1, b, 8, 10000);
+    tell(1050, EVENT_LOST, 0, a);
+    tell(2000, EVENT_RELEASED, 1, b);
+    breaks_named = true;
+    assert_holds();
+    history.events[7].ns = 1060 * MS;
+    assert_breaks(RULE_UNTOLD, "c0 was not told that its lock x was broken within a second");
+    breaks_named = false;
+    assert_holds();
+}
+
+/* It may have been cut off from some servers until shortly before the break. */
+static void a_grant_beside_a_broken_holder_after_a_fault(void **state)
+{
+    (void)state;
+    tell(0, EVENT_FAULT, 0, 0);
+    tell(10, EVENT_HEALED, 0, 0);
+    uint32_t a = ask(11, 0), b = ask(12, 1);
+    grant(13, 0, a, 7, 20000);
+    tell(3005, EVENT_BREAKS, 0, 0);
+    tell(3005, EVENT_BROKEN, 0, a);
+    tell_status(3020, EVENT_BROKE, 0, 0, STILE_UNCERTAIN);
+    grant(3030, 1, b, 8, 20000);
+    tell(4040, EVENT_LOST, 0, a);
+    tell(5000, EVENT_RELEASED, 1, b);
+    breaks_named = true;
+    assert_holds();
+    history.events[5].ns = history.events[6].ns = 3015 * MS;
+    assert_breaks(RULE_UNTOLD, "c0 was not told that its lock x was broken within a second");
+}
+
+static void a_loss_by_a_break_that_was_answered_before(void **state)
+{
+    (void)state;
+    uint32_t a = ask(0, 0);
+    grant(2, 0, a, 7, 10000);
+    tell(50, EVENT_BREAKS, 0, 0);
+    tell(50, EVENT_BROKEN, 0, a);
+    tell_status(51, EVENT_BROKE, 0, 0, STILE_UNREACHABLE);
+    tell(52, EVENT_LOST, 0, a);
+    uint32_t b = ask(53, 1);
+    grant(54, 1, b, 8, 10000);
+    tell(60, EVENT_LOST, 1, b);
+    assert_holds();
+    breaks_named = true;
+    assert_breaks(RULE_FALSE_LOSS, "c1 was told that it had lost x");
+    history.events[4].ns = 55 * MS; /* the break is still under way when it asks */
+    struct event answer = history.events[4];
+    memmove(&history.events[4], &history.events[5], 3 * sizeof answer);
+    history.events[7] = answer;
+    history.events[7].ns = 55 * MS;
+    assert_holds();
 }
 
 static void a_break_overtakes_a_grant(void **state)
@@ -1108,6 +1174,9 @@ int main(void)
         TEST(a_loss_before_the_deadline),
         TEST(a_release_that_found_nothing),
         TEST(a_break_is_noticed),
+        TEST(a_grant_beside_a_broken_holder),
+        TEST(a_grant_beside_a_broken_holder_after_a_fault),
+        TEST(a_loss_by_a_break_that_was_answered_before),
         TEST(a_break_overtakes_a_grant),
         TEST(a_break_overtakes_a_grant_to_a_paused_client),
         TEST(a_wait_that_is_given_up),
