@@ -262,13 +262,13 @@ def another_user_releases(t, server, creator, sure):
 
 @on_server(mode="table")
 def woken_by_another_user(t, server):
-    """A user who may not end the sessions of others wakes them, with the rights of who ran setup"""
+    """A user who may not end the sessions of others wakes them, with the rights of the user that ran setup"""
     another_user_releases(t, server, "root", True)
 
 
 @on_server(mode="table")
 def not_woken_by_another_user(t, server):
-    """Where who ran setup has no such right either, the waiter looks by itself"""
+    """Where the user that ran setup has no such right either, the waiter looks by itself"""
     another_user_releases(t, server, "dba", False)
 
 
@@ -306,7 +306,7 @@ def parked_waiters_only_look(t, server):
     """Waiters that can do nothing but wait send nothing; then each has its turn, in order"""
     held = t.hold("x", "--ttl", "60s")
     waiting = []
-    for n in range(1, 7):  # unwatched: whoever watches, asks
+    for n in range(1, 7):  # unwatched: a watch asks as well
         waiting.append(t.start("run", "--ttl", "60s", "x", "--", "sh", "-c", "echo $STILE_TOKEN"))
         spin(lambda: server.sql("select count(*) from stile_claim where bell is not null") == str(n))
     spin(lambda: len(server.sql(ASLEEP).split()) == 6)
