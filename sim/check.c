@@ -207,7 +207,6 @@ static bool is_past(uint64_t deadline_ns, uint64_t margin_ns, uint64_t ns)
     return deadline_ns < ns && ns - deadline_ns > margin_ns;
 }
 
-/* Deadlines are known to the millisecond. */
 /* Its name is not free before its lease is over, unless it is released or lost earlier. */
 static void held_on(struct check *check, struct claim_seen *claim, uint64_t deadline_ns)
 {
@@ -225,6 +224,7 @@ static void held_on_until(struct check *check, const struct claim_seen *claim, u
         name->free_ns = ns;
 }
 
+/* Deadlines are known to the millisecond. */
 static void on_renewed(struct check *check, const struct event *event)
 {
     struct claim_seen *claim = &check->claims[event->claim];

@@ -36,10 +36,10 @@ FOLDERS = {
 FILES = ["src/io/loop.c"]
 SIM = ["check", "check_claims", "check_waits", "engine_etcd", "engine_redis", "engine_redlock",
        "engine_zookeeper", "etcd_cluster", "etcd_foreign", "etcd_kv", "etcd_server", "etcd_store",
-       "etcd_streams", "faults", "foreign", "grpc", "history", "memory", "net", "plain", "process",
-       "redis_cluster", "redis_commands", "redis_faults", "redis_foreign", "redis_replica", "redis_server",
-       "redis_store", "redis_text", "run", "script", "script_faults", "script_hand", "session_client",
-       "session_server", "story", "users", "wall_clock", "workload", "world", "zookeeper_ensemble",
+       "etcd_streams", "faults", "foreign", "grpc", "history", "memory", "net", "operators",
+       "plain", "process", "redis_cluster", "redis_commands", "redis_faults", "redis_foreign",
+       "redis_replica", "redis_server", "redis_store", "redis_text", "redlock_plots", "run", "script",
+       "script_faults", "script_hand", "session_client", "session_server", "story", "users", "wall_clock", "workload", "world", "zookeeper_ensemble",
        "zookeeper_faults", "zookeeper_foreign", "zookeeper_server", "zookeeper_text", "zookeeper_tree"]
 GENERATED = ["src/engines/redis/scripts.c", "src/engines/redlock/scripts.c", "src/engines/etcd/rpc.pb-c.c"]
 # Lua without its programs and what scripts of Redis lack, of hiredis the reader of replies, all of
