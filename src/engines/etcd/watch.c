@@ -124,7 +124,7 @@ static void report(struct key_watch *w, const Etcd__Event *event)
     bool deleted = event->type == ETCD__EVENT__TYPE__DELETE;
     if (deleted && event->prev_kv)
         kv.value = event->prev_kv->value;
-    w->from = kv.mod_revision + 1;
+    w->from = kv.mod_revision < INT64_MAX ? kv.mod_revision + 1 : INT64_MAX; /* it may lie */
     w->live = true;
     w->fn(w, &kv, deleted);
 }

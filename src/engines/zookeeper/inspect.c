@@ -273,7 +273,7 @@ static void find_holders(struct name_view *view)
 static void describe_claim(struct stile_claim_info *claim, const struct entry *entry,
                            int64_t now_ms)
 {
-    int64_t age_ms = now_ms - entry->ctime_ms;
+    int64_t age_ms = entry->ctime_ms > 0 ? now_ms - entry->ctime_ms : 0; /* it may be anything */
     int64_t left_ms = entry->until_ms > now_ms ? entry->until_ms - now_ms : 1;
     *claim = (struct stile_claim_info){.held = entry->held,
                                        .ghost = entry->orphan,
