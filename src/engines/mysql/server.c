@@ -313,8 +313,8 @@ static char *first_column(MYSQL *conn, const char *sql)
 }
 
 /* A release added them to those before. */
-static const char *const added[] = {"TABLE stile_last_holder", "TABLE stile_epoch",
-                                    "TABLE stile_life", "PROCEDURE stile_begin_epoch",
+static const char *const added[] = {"TABLE stile_last_holder",   "TABLE stile_epoch",
+                                    "TABLE stile_life",          "PROCEDURE stile_begin_epoch",
                                     "PROCEDURE stile_use_holds", "PROCEDURE stile_table_await"};
 
 static bool is_there(MYSQL *conn, const char *what)
