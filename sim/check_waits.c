@@ -53,15 +53,16 @@ bool check_is_calm_since(const struct check *check, size_t event)
            check->history->events[event].ns >= check->fault_ns;
 }
 
-/* A claim that is being withdrawn has no place any longer, and one that an operator may have broken
- * before its client learned of its grant has asked again. */
+/* A claim that is being withdrawn has no place any longer (its client's clock may be ahead), and
+ * one that an operator may have broken before its client learned of its grant has asked again. */
 static bool wants_its_place(const struct check *check, const struct claim_seen *claim)
 {
     uint64_t broken_ns = check->names[claim->name].broken_ns;
     if (broken_ns != 0 && check->history->events[claim->asked].ns <= broken_ns)
         return false;
     return claim->state == WAITING && claim->mode == STILE_EXCLUSIVE && !claim->excused &&
-           !claim->cancelled && (claim->until_ns == 0 || claim->until_ns > check_now(check)) &&
+           !claim->cancelled &&
+           (claim->until_ns == 0 || claim->until_ns > check_now(check) + TOLD_NS) &&
            check_is_calm_since(check, claim->asked);
 }
 

@@ -573,11 +573,13 @@ static void report_lost(struct redis_claim *claim, const char *why)
     base_of(claim)->engine->events->lost(base_of(claim), &err);
 }
 
-/* Without an answer the next renewal shows it. */
+/* Without an answer it is asked again over the next connection, unless a renewal shows it first. */
 static void on_checked(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct redis_claim *claim = data;
     char why[LOSS_MAX];
+    if (err)
+        claim->check_due = true;
     if (err || !text_of(reply) || claim->state != HELD)
         return;
     redis_claim_explain_loss(why, claim, text_of(reply));
@@ -642,8 +644,8 @@ void redis_claims_message(struct redis *redis, const char *text, size_t len)
  * about to be granted may have been broken by then, too. */
 static bool check_missed(struct redis_claim *claim)
 {
-    claim->check_due = claim->state != HELD;
-    return claim->state == HELD && !redis_claim_check(claim, on_checked, NULL);
+    claim->check_due = claim->state != HELD || redis_claim_check(claim, on_checked, NULL);
+    return !claim->check_due;
 }
 
 /* In the order in which they were requested, so that the queue keeps it: some may not be in the
@@ -670,10 +672,15 @@ void redis_claims_look_again(struct node *node)
 
 void redis_claims_request_again(struct node *node)
 {
+    size_t checks = 0;
     for (struct redis_claim *claim = oldest_of(node->redis), *next; claim; claim = next) {
         next = newer_than(claim);
-        if (claim->state == UNANSWERED && claim_node(claim) == node)
+        if (claim_node(claim) != node)
+            continue;
+        if (claim->state == UNANSWERED)
             send_claim(claim);
+        else if (claim->state == HELD && claim->check_due && checks < CHECKS_MAX)
+            checks += check_missed(claim);
     }
 }
 
