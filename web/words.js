@@ -62,10 +62,11 @@ function purpose(text) {
   return SCRIPTS[text.split(" ")[0]] ?? null;
 }
 
-/* Scripts of redlock whose answer is a vote, by the first number of the answer. */
+/* Scripts of redlock whose answer is a vote, by the first number of the answer. Of two of them the vote
+ * is a number alone. */
 const VOTES = {
-  "redlock/claim.lua": { 2: "a vote", 1: "the key is free: it is taken", 0: "refused", "-1": "another epoch" },
-  "redlock/fence.lua": { 2: "a vote", 1: "a newer fence is there", 0: "refused", "-1": "another epoch" },
+  "redlock/claim.lua": { alone: "a vote", 1: "the key is free: it is taken", 0: "refused", "-1": "another epoch" },
+  "redlock/fence.lua": { alone: "a vote", 1: "a newer fence is there", 0: "refused", "-1": "another epoch" },
   "redlock/confirm.lua": { 2: "a vote", 0: "refused", "-1": "another epoch" },
 };
 
@@ -81,8 +82,8 @@ function meaning(request, answer) {
   const sql = SQL_ANSWERS[verb(request)]?.[answer];
   if (sql !== undefined) return sql;
   const votes = VOTES[request.split(" ")[0]];
-  const first = /^\[(-?\d+)/.exec(answer);
-  return votes !== undefined && first !== null ? votes[first[1]] ?? null : null;
+  const first = /^\d+$/.test(answer) ? "alone" : /^\[(-?\d+)/.exec(answer)?.[1];
+  return votes?.[first] ?? null;
 }
 
 /* What is published to a session, by its first letter (engines/redis/scripts.h). */

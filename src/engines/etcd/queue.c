@@ -339,8 +339,11 @@ enum stile_status etcd_queue_watch(struct etcd_claim *claim, const struct queue_
     else
         status = etcd_queue_remember(claim, name, range, err);
     const struct key *wanted = position->nearest ? &key : name;
-    if (status || is_watched(claim, wanted))
+    if (status || is_watched(claim, wanted)) {
+        /* A slot that has gone since was reported before its key was remembered. */
+        claim->changed = claim->changed || (claim->before && claim->watch.from > revision + 1);
         return status;
+    }
     etcd_watch_stop(etcd, &claim->watch);
     claim->doubt_ns = 0;
     claim->watch.fn = fn;
