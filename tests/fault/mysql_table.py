@@ -262,7 +262,7 @@ def another_user_releases(t, server, creator, sure):
 
 @on_server(mode="table")
 def woken_by_another_user(t, server):
-    """A user who may not end the sessions of others wakes them, with the rights of the user that ran setup"""
+    """A user without the right to end sessions of others wakes them, with the rights of the user that ran setup"""
     another_user_releases(t, server, "root", True)
 
 
