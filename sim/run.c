@@ -27,8 +27,8 @@
 #define PLOTS_MAX      16
 #define BURST_NS       (5 * SEC)
 #define BOUND_NS       (7 * SEC)
-#define ANSWER_NS      (8 * SEC)
-#define TAKEOVER_NS    (12 * SEC) /* the longest lease, and a second */
+#define ANSWER_NS      (8 * SEC + 2 * MS) /* a client counts eight seconds by its own clock */
+#define TAKEOVER_NS    (12 * SEC)         /* the longest lease, and a second */
 
 const struct run_limits RUN_WITHOUT_LIMITS = {
     .rounds = {[0 ... CROWD_MAX - 1] = UINT_MAX},

@@ -16,7 +16,7 @@ SHARES = {"redis": 2000, "redlock": 2200, "sentinel": 1500, "cluster": 1500, "et
 KEPT = {"redis": (8528, 13276, 14494, 23607),
         "redlock": (4084, 4476, 13735),
         "etcd": (512, 1558, 5021, 5898, 5930, 6311, 6699, 9913),
-        "zookeeper": (6879, 21443)}
+        "zookeeper": (6879, 21443, 44192, 108344)}
 
 SIM, ENGINE = sys.argv[1:3]
 SEEDS = str(SHARES[ENGINE] * (100 if os.environ.get("STILE_SOAK") else 1))
